@@ -1,0 +1,74 @@
+# Copyright 2026 The hf_deepnmt authors. Apache-2.0 licence.
+"""
+The architectures, one row each.
+
+`ARCHITECTURES` drives registration with the Auto classes, the command line's `list`, the tests and the support table.
+Everything else in this folder travels with exported checkpoints; this file does not.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from transformers import AutoConfig, AutoModel, AutoModelForSeq2SeqLM
+
+from .configuration_deepnmt import DeepNMTConfig
+from .modeling_deepnmt import DeepNMTForConditionalGeneration, DeepNMTModel, DeepNMTSeq2SeqLMOutput
+from .pipeline_translation import TranslationPipeline
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """
+    Args:
+        title: what the architecture is, in a few words.
+        paper: where it comes from.
+        config, model, head: its three classes.
+        recipe: a recipe of `training/recipes/` that trains it.
+        neutral: config fields with which it computes exactly what the baseline computes; None where there are none.
+        tiny: further config fields for the small models of the tests.
+    """
+
+    title: str
+    paper: str
+    config: type
+    model: type
+    head: type
+    recipe: str
+    neutral: dict[str, Any] | None = None
+    tiny: dict[str, Any] = field(default_factory=dict)
+
+
+ARCHITECTURES: dict[str, Architecture] = {
+    "deepnmt": Architecture(
+        title="Transformer, post-norm or pre-norm (baseline)",
+        paper="Vaswani et al. 2017, Attention Is All You Need",
+        config=DeepNMTConfig,
+        model=DeepNMTModel,
+        head=DeepNMTForConditionalGeneration,
+        recipe="deepnmt_multi30k-de-en_small.yaml",
+        neutral={},
+    ),
+}
+
+
+def register_architectures():
+    """Make every architecture known to the Auto classes, and its code part of what `save_pretrained` writes."""
+    for model_type, architecture in ARCHITECTURES.items():
+        AutoConfig.register(model_type, architecture.config, exist_ok=True)
+        AutoModel.register(architecture.config, architecture.model, exist_ok=True)
+        AutoModelForSeq2SeqLM.register(architecture.config, architecture.head, exist_ok=True)
+        architecture.config.register_for_auto_class()
+        architecture.model.register_for_auto_class("AutoModel")
+        architecture.head.register_for_auto_class("AutoModelForSeq2SeqLM")
+
+
+__all__ = [
+    "ARCHITECTURES",
+    "Architecture",
+    "DeepNMTConfig",
+    "DeepNMTForConditionalGeneration",
+    "DeepNMTModel",
+    "DeepNMTSeq2SeqLMOutput",
+    "TranslationPipeline",
+    "register_architectures",
+]
