@@ -9,11 +9,12 @@ Everything else in this folder travels with exported checkpoints; this file does
 from dataclasses import dataclass, field
 from typing import Any
 
-from transformers import AutoConfig, AutoModel, AutoModelForSeq2SeqLM
+from transformers import AutoConfig, AutoModel, AutoModelForSeq2SeqLM, AutoTokenizer
 
 from .configuration_deepnmt import DeepNMTConfig
 from .modeling_deepnmt import DeepNMTForConditionalGeneration, DeepNMTModel, DeepNMTSeq2SeqLMOutput
 from .pipeline_translation import TranslationPipeline
+from .tokenization_deepnmt import DeepNMTTokenizer
 
 
 @dataclass(frozen=True)
@@ -60,6 +61,8 @@ def register_architectures():
         architecture.config.register_for_auto_class()
         architecture.model.register_for_auto_class("AutoModel")
         architecture.head.register_for_auto_class("AutoModelForSeq2SeqLM")
+        AutoTokenizer.register(architecture.config, fast_tokenizer_class=DeepNMTTokenizer, exist_ok=True)
+    DeepNMTTokenizer.register_for_auto_class("AutoTokenizer")
 
 
 __all__ = [
@@ -69,6 +72,7 @@ __all__ = [
     "DeepNMTForConditionalGeneration",
     "DeepNMTModel",
     "DeepNMTSeq2SeqLMOutput",
+    "DeepNMTTokenizer",
     "TranslationPipeline",
     "register_architectures",
 ]
