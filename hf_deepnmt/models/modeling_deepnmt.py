@@ -815,7 +815,7 @@ class DeepNMTForConditionalGeneration(DeepNMTPreTrainedModel, GenerationMixin):
         if source_config.model_type != "marian":
             raise ValueError(f"{path} holds a {source_config.model_type!r} model; `from_marian` reads model_type 'marian'")
         marian = MarianMTModel.from_pretrained(path)
-        model = cls(cls.config_class(**marian_fields(source_config, cls.config_class), **overrides))
+        model = cls(cls.config_class(**{**marian_fields(source_config, cls.config_class), **overrides}))
         model.load_marian_state_dict(marian.state_dict(), origin=str(path))
         model.generation_config = copy.deepcopy(marian.generation_config)
         return model.eval()
