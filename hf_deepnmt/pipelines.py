@@ -49,7 +49,7 @@ class ForeignPipelines:
         stored = vars(config).get(self.name)
         if stored is None:
             raise AttributeError(f"{type(config).__name__!r} object has no attribute {self.name!r}")
-        return {task: info for task, info in stored.items() if task not in TASKS}
+        return {task: info for task, info in stored.items() if not is_served(task)}
 
     def __set__(self, config: PreTrainedConfig, value: dict[str, Any]):
         vars(config)[self.name] = value
@@ -77,7 +77,7 @@ def register_pipelines() -> tuple[str, ...]:
     """
     for task, pipeline_class in TASKS.items():
         getattr(library, "REMOVED_TASKS", {}).pop(task, None)
-        if not is_served(task, pipeline_class):
+        if not is_served(task):
             library.PIPELINE_REGISTRY.register_pipeline(
                 task, pipeline_class, pt_model=AutoModelForSeq2SeqLM, type="text"
             )
@@ -88,7 +88,7 @@ def register_pipelines() -> tuple[str, ...]:
     if not isinstance(aliases, TaskAliases):
         library.PIPELINE_REGISTRY.task_aliases = TaskAliases(aliases)
     DeepNMTConfig.custom_pipelines = ForeignPipelines()
-    served = tuple(task for task, pipeline_class in TASKS.items() if is_served(task, pipeline_class))
+    served = tuple(task for task in TASKS if is_served(task))
     missing = ", ".join(TASKS[task].__name__ for task in TASKS if task not in served)
     if missing:
         logger.warning(
@@ -98,9 +98,10 @@ def register_pipelines() -> tuple[str, ...]:
     return served
 
 
-def is_served(task: str, pipeline_class: type[Pipeline]) -> bool:
+def is_served(task: str) -> bool:
+    """Whether `pipeline(task)` of the library ends in the class of this package."""
     try:
-        return library.check_task(task)[1].get("impl") is pipeline_class
+        return task in TASKS and library.check_task(task)[1].get("impl") is TASKS[task]
     except KeyError:
         return False
 

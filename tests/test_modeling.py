@@ -151,8 +151,8 @@ def test_beams_of_a_sentence_do_not_depend_on_its_batch(model_type):
 def test_default_length_limit_follows_the_source():
     model = tiny_model()
     model.generation_config.eos_token_id = None
-    assert model.generate(**sentences(15)).shape[1] == 51
-    assert model.generate(**sentences(15), max_new_tokens=4).shape[1] == 5
+    assert model.generate(**sentences(5)).shape[1] == 61
+    assert model.generate(**sentences(5), max_new_tokens=4).shape[1] == 5
     assert model.generate(**sentences(60)).shape[1] == 64
 
 

@@ -334,20 +334,16 @@ class DeepNMTPreTrainedModel(PreTrainedModel):
 
     def save_pretrained(self, save_directory, *args, **kwargs):
         """As in Transformers; the folder also names the translation pipeline that it carries."""
-        carried = getattr(self.config, "custom_pipelines", None)
-        self.config.custom_pipelines = {
-            "translation": {
-                "impl": f"{TranslationPipeline.__module__.rpartition('.')[2]}.{TranslationPipeline.__name__}",
-                "pt": ["AutoModelForSeq2SeqLM"],
-            }
-        }
+        fields = vars(self.config)
+        stored = fields.get("custom_pipelines")
+        own = {"impl": f"{TranslationPipeline.__module__.rpartition('.')[2]}.{TranslationPipeline.__name__}"}
+        fields["custom_pipelines"] = {**(stored or {}), "translation": {**own, "pt": ["AutoModelForSeq2SeqLM"]}}
         try:
             return super().save_pretrained(save_directory, *args, **kwargs)
         finally:
-            if carried is None:
-                del self.config.custom_pipelines
-            else:
-                self.config.custom_pipelines = carried
+            fields.pop("custom_pipelines")
+            if stored is not None:
+                fields["custom_pipelines"] = stored
 
 
 class DeepNMTStack(DeepNMTPreTrainedModel):
@@ -663,7 +659,7 @@ class DeepNMTForConditionalGeneration(DeepNMTPreTrainedModel, GenerationMixin):
         As in Transformers, with two defaults that translation needs.
 
         A missing attention mask is inferred from the padding id. Where the caller states no length limit, a
-        translation has at most `2 * source + 20` tokens, and never more than `generation_config.max_length`.
+        translation has at most `2 * source + 50` tokens, and never more than `generation_config.max_length`.
         """
         source = kwargs.get("input_ids") if inputs is None else inputs
         given = kwargs.get("attention_mask") is not None or kwargs.get("encoder_outputs") is not None
@@ -674,7 +670,7 @@ class DeepNMTForConditionalGeneration(DeepNMTPreTrainedModel, GenerationMixin):
         own_limit = self.generation_config.max_new_tokens is None and self.generation_config.max_length
         stated = generation_config is not None or any(kwargs.get(name) is not None for name in limits)
         if is_ids and own_limit and not stated:
-            kwargs["max_length"] = min(own_limit, 2 * source.shape[1] + 21)
+            kwargs["max_length"] = min(own_limit, 2 * source.shape[1] + 51)
         return super().generate(inputs, generation_config, *args, **kwargs)
 
     def translation_loss(

@@ -461,7 +461,9 @@ class TranslationPipeline(Pipeline):
             is_finished &= lengths <= limits.repeat_interleave(len(sequences) // len(limits))
         # Then missing end tokens are meant, or unknown.
         others = ("stop_strings", "max_time")
-        own_criteria = any(not isinstance(item, TargetLengthCriteria) for item in settings.get("stopping_criteria", ()))
+        own_criteria = any(
+            not isinstance(item, TargetLengthCriteria) for item in settings.get("stopping_criteria", ())
+        )
         if len(ends) == 0 or own_criteria or any(stated(name, settings, self.model) for name in others):
             is_finished = torch.ones_like(is_finished)
         return lengths, is_finished

@@ -1,0 +1,152 @@
+"""The command `deepnmt`."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+app = typer.Typer(no_args_is_help=True, add_completion=False, help="Deep neural machine translation.")
+Overrides = Annotated[list[str] | None, typer.Argument(help="section.field=value, for instance training.max_steps=100")]
+
+
+def fail(error: Exception):
+    """One line for what the user can mend, instead of a traceback."""
+    typer.echo(f"deepnmt: {error}", err=True)
+    raise typer.Exit(2)
+
+
+@app.command("list")
+def list_architectures():
+    """The architectures, and where each comes from."""
+    from .models import ARCHITECTURES
+
+    width = max(map(len, ARCHITECTURES))
+    for model_type, architecture in ARCHITECTURES.items():
+        typer.echo(f"{model_type:{width}}  {architecture.title}; {architecture.paper}; recipe {architecture.recipe}")
+
+
+@app.command()
+def prepare(recipe: Path, overrides: Overrides = None):
+    """Read, clean and encode a recipe's data; say what was kept and left out."""
+    from .training import load_recipe, prepare as prepare_data, training_arguments
+
+    try:
+        settings = load_recipe(recipe, overrides or [])
+        output = Path(settings.training.get("output_dir", f"runs/{recipe.stem}"))
+        output.mkdir(parents=True, exist_ok=True)
+        _, encoded, tokenizer = prepare_data(settings, output, training_arguments(settings, output).seed)
+        encoded.save_to_disk(str(output / "encoded"))
+    except (ValueError, OSError) as error:
+        fail(error)
+    sizes = ", ".join(f"{name} {len(part)}" for name, part in encoded.items())
+    typer.echo(f"{output}: {sizes} pairs; vocabulary {len(tokenizer)}; details in {output / 'data_report.json'}")
+
+
+@app.command()
+def train(recipe: Path, overrides: Overrides = None):
+    """Train, evaluate and save a model; continues an interrupted run."""
+    from .training import train as run
+
+    try:
+        run([str(recipe), *(overrides or [])])
+    except (ValueError, OSError) as error:
+        fail(error)
+
+
+@app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []})
+def evaluate(context: typer.Context):
+    """Score a model or its output; the options are those of training/evaluate.py."""
+    from .evaluation import main
+
+    raise typer.Exit(main(context.args) or 0)
+
+
+@app.command()
+def average(
+    output: Path,
+    folders: Annotated[list[Path] | None, typer.Argument(help="model folders to average")] = None,
+    run: Annotated[Path | None, typer.Option(help="a training run instead of folders")] = None,
+    last: Annotated[int, typer.Option(help="with --run: its last checkpoints")] = 5,
+    best: Annotated[int, typer.Option(help="with --run: its best checkpoints by validation BLEU")] = 0,
+):
+    """Average the weights of several checkpoints."""
+    from .checkpoints import average_checkpoints, best_checkpoints, last_checkpoints
+
+    try:
+        if (run is None) == (not folders):
+            raise ValueError("give either model folders or --run")
+        if run is not None:
+            folders = best_checkpoints(run, best, "eval_bleu") if best else last_checkpoints(run, last)
+        average_checkpoints(folders, output)
+    except (ValueError, OSError) as error:
+        fail(error)
+    typer.echo(f"{output}: average of {', '.join(map(str, folders))}")
+
+
+def read_lines(path: Path | None) -> Iterator[str]:
+    """Lines of a file (plain or .gz) or of standard input, ends removed; only a line feed ends one."""
+    if path is None:
+        stream = io.TextIOWrapper(sys.stdin.buffer, encoding="utf-8", newline="\n")
+    elif path.suffix == ".gz":
+        stream = gzip.open(path, "rt", encoding="utf-8", newline="\n")
+    else:
+        stream = path.open(encoding="utf-8", newline="\n")
+    for line in stream:
+        yield line.removesuffix("\n").removesuffix("\r")
+
+
+@app.command()
+def translate(
+    model: Path,
+    source: Annotated[Path | None, typer.Argument(help="a text file, plain or .gz; standard input without it")] = None,
+    output: Annotated[Path | None, typer.Option(help="standard output without it")] = None,
+    beam: Annotated[int, typer.Option(help="beam size")] = 5,
+    length_penalty: Annotated[float, typer.Option(help="exponent of the length that scores are divided by")] = 1.0,
+    max_tokens: Annotated[int, typer.Option(help="padded source tokens a batch")] = 4096,
+    quiet: Annotated[bool, typer.Option(help="no progress on standard error")] = False,
+):
+    """Translate line by line: as many lines out as in, in order, blank ones blank."""
+    import hf_deepnmt  # noqa: F401  (registers the architectures)
+    from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+
+    from .evaluation import translate_lines
+
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(model)
+        loaded = AutoModelForSeq2SeqLM.from_pretrained(model).eval()
+        options = {"num_beams": beam, "length_penalty": length_penalty, "max_tokens": max_tokens}
+        translations = translate_lines(loaded, tokenizer, read_lines(source), progress=not quiet, **options)
+        sink = sys.stdout.buffer if output is None else output.open("wb")
+        for translation in translations:
+            # a line break inside would shift every later line
+            sink.write((" ".join(translation.splitlines()) + "\n").encode("utf-8"))
+        sink.flush()
+    except (ValueError, OSError) as error:
+        fail(error)
+
+
+@app.command()
+def export(
+    model: Path,
+    output: Path,
+    check: Annotated[bool, typer.Option(help="load the result in a process without this package")] = True,
+):
+    """Write a folder that loads with `trust_remote_code=True` where this package is not installed."""
+    from .export import export_folder
+
+    try:
+        export_folder(model, output, check=check)
+    except (ValueError, OSError, RuntimeError) as error:
+        fail(error)
+    typer.echo(f"{output} loads without this package" if check else f"{output} written")
+
+
+if __name__ == "__main__":
+    app()

@@ -1,0 +1,389 @@
+"""
+From a recipe to a trained model: `train(["recipe.yaml", "training.max_steps=100"])`.
+
+A recipe is a YAML file that holds only differences from the defaults, in the sections `data`, `tokenizer`, `model`,
+`training` and `evaluation`. Every field can be overridden on the command line as `section.field=value`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+import yaml
+from datasets import Dataset, DatasetDict
+from transformers import AutoTokenizer, PreTrainedTokenizerBase, set_seed
+from transformers.utils import logging
+
+from .checkpoints import average_checkpoints, best_checkpoints, last_checkpoints
+from .corpora import CORPORA, load_corpus
+from .data import DataReport, clean_pairs, load_pairs, preprocess_pairs, tokenize_pairs
+from .evaluation import evaluate_translations, translate_lines
+from .models import ARCHITECTURES
+from .provenance import run_info, write_results
+from .tokenization import target_size, train_tokenizer
+from .trainer import DeepNMTTrainer, DeepNMTTrainingArguments
+
+
+logger = logging.get_logger(__name__)
+
+TOKENIZER_FOLDER = "tokenizer"
+MODEL_FOLDER = "model"
+GENERATED_CORPUS = "generated"
+
+
+@dataclass
+class DataSettings:
+    """
+    Args:
+        corpus: a name of `corpora.CORPORA`, or `generated` for the bundled German-English generator.
+        path: folder of the corpus on disk; without it the corpus comes from the Hub.
+        train, validation, test: instead of a corpus, files (two line-aligned ones, or a table) or data set names.
+        size: pairs to generate (`generated`), or to keep of the training data.
+        preprocess: prepare the text as the corpus's literature does (Moses tokens, lower case, length filters).
+        clean: arguments of `clean_pairs`, for the training pairs; none of the held-out pairs stays among them.
+        max_source_length, max_target_length: in tokens with the end token; longer training pairs are left out, counted.
+    """
+
+    corpus: str | None = None
+    path: str | None = None
+    train: Any = None
+    validation: Any = None
+    test: Any = None
+    source_lang: str = "de"
+    target_lang: str = "en"
+    size: int | None = None
+    preprocess: bool = False
+    clean: dict[str, Any] | None = None
+    max_source_length: int = 256
+    max_target_length: int = 256
+
+
+@dataclass
+class TokenizerSettings:
+    """
+    Args:
+        path: a tokenizer folder to use; without it one is trained on the training pairs.
+        The others are those of `tokenization.train_tokenizer`.
+    """
+
+    path: str | None = None
+    joint: bool = True
+    vocab_size: int = 8000
+    target_vocab_size: int | None = None
+    algorithm: str = "bpe"
+    normalizer: str = "identity"
+    lowercase: bool = False
+    byte_fallback: bool = True
+    min_frequency: int = 2
+    limit_alphabet: int = 1000
+
+
+@dataclass
+class EvaluationSettings:
+    """How the trained model is tested: beam size, length penalty (HF form), padded tokens a batch, which weights."""
+
+    num_beams: int = 5
+    length_penalty: float = 1.0
+    max_tokens: int = 4096
+
+
+@dataclass
+class Recipe:
+    """
+    Args:
+        model: `model_type`, a row of `ARCHITECTURES`, and fields of its config; vocabulary sizes come from the tokenizer.
+        training: fields of `DeepNMTTrainingArguments`.
+        init_from: a checkpoint of the same architecture to start from.
+    """
+
+    description: str = ""
+    data: DataSettings = field(default_factory=DataSettings)
+    tokenizer: TokenizerSettings = field(default_factory=TokenizerSettings)
+    model: dict[str, Any] = field(default_factory=dict)
+    training: dict[str, Any] = field(default_factory=dict)
+    evaluation: EvaluationSettings = field(default_factory=EvaluationSettings)
+    init_from: str | None = None
+
+
+def refuse_unknown(given, known, where: str):
+    """One sentence for the first name that is not known, with the nearest one that is."""
+    for name in given:
+        if name not in known:
+            close = difflib.get_close_matches(str(name), known, n=1)
+            hint = f"; did you mean `{close[0]}`?" if close else f"; it takes {', '.join(sorted(known))}"
+            raise ValueError(f"{where} has no field `{name}`{hint}")
+
+
+def recipe_from_dict(values: dict[str, Any], origin: str = "the recipe") -> Recipe:
+    """
+    Check names and build the recipe.
+
+    Raises:
+        ValueError: a section or field does not exist; names it, and the nearest one that does.
+    """
+    sections = {"data": DataSettings, "tokenizer": TokenizerSettings, "evaluation": EvaluationSettings}
+    refuse_unknown(values, {item.name for item in dataclasses.fields(Recipe)}, origin)
+    built = dict(values)
+    for name, section in sections.items():
+        given = values.get(name) or {}
+        refuse_unknown(given, {item.name for item in dataclasses.fields(section)}, f"`{name}` of {origin}")
+        built[name] = section(**given)
+    model_type = (values.get("model") or {}).get("model_type", "deepnmt")
+    refuse_unknown([model_type], ARCHITECTURES, f"the table of architectures, asked by {origin},")
+    config_fields = {*ARCHITECTURES[model_type].config.__dataclass_fields__, "model_type", "tie", "attn_implementation"}
+    refuse_unknown(values.get("model") or {}, config_fields, f"`model` of {origin}")
+    arguments = {item.name for item in dataclasses.fields(DeepNMTTrainingArguments)}
+    refuse_unknown(values.get("training") or {}, arguments, f"`training` of {origin}")
+    return Recipe(**built)
+
+
+def apply_override(values: dict[str, Any], override: str):
+    """Set `section.field=value` in the nested `values`; the value is YAML."""
+    path, separator, text = override.partition("=")
+    if not separator:
+        raise ValueError(f"{override!r} is no override: write section.field=value, for instance training.max_steps=100")
+    *parents, name = path.split(".")
+    for parent in parents:
+        values = values.setdefault(parent, {})
+    values[name] = yaml.safe_load(text)
+
+
+def load_recipe(path: str | Path, overrides: list[str] | tuple[str, ...] = ()) -> Recipe:
+    """Read a recipe file and apply `section.field=value` overrides."""
+    try:
+        values = yaml.safe_load(Path(path).read_text(encoding="utf-8")) or {}
+    except yaml.YAMLError as error:
+        raise ValueError(f"{path} is not valid YAML: {error}") from error
+    for override in overrides:
+        apply_override(values, override)
+    return recipe_from_dict(values, str(path))
+
+
+# --- data ---
+
+
+def load_data(settings: DataSettings, seed: int, reports: dict[str, DataReport]) -> DatasetDict:
+    """Train, validation and test pairs as text, with a report of what reading and cleaning left out."""
+    languages = {"source_lang": settings.source_lang, "target_lang": settings.target_lang}
+    given = {name: getattr(settings, name) for name in ("train", "validation", "test")}
+    if settings.corpus == GENERATED_CORPUS:
+        from .toy_corpus import toy_corpus
+
+        data = toy_corpus(train=settings.size or 20000, seed=seed)
+    elif settings.corpus is not None:
+        options = {"path": settings.path, "preprocess": settings.preprocess, "reports": reports}
+        data = load_corpus(settings.corpus, settings.source_lang, settings.target_lang, **options)
+    elif given["train"] is None:
+        names = ", ".join([GENERATED_CORPUS, *CORPORA])
+        raise ValueError(f"`data` needs `corpus` (one of {names}) or `train`, `validation` and `test`")
+    else:
+        data = DatasetDict()
+        for name, spec in given.items():
+            if spec is not None:
+                reports[name] = DataReport()
+                split = {"split": name} if isinstance(spec, str) and not Path(spec).exists() else {}
+                data[name] = load_pairs(spec, **languages, **split, report=reports[name])
+    if "train" not in data:
+        raise ValueError("the data has no training pairs")
+    return cleaned(data, settings, reports)
+
+
+def cleaned(data: DatasetDict, settings: DataSettings, reports: dict[str, DataReport]) -> DatasetDict:
+    if settings.preprocess and settings.corpus is None:
+        languages = {"source_lang": settings.source_lang, "target_lang": settings.target_lang}
+        data = DatasetDict({name: preprocess_pairs(part, **languages) for name, part in data.items()})
+    if settings.clean is not None:
+        held_out = [part for name, part in data.items() if name != "train"]
+        report = reports.setdefault("train", DataReport())
+        data["train"] = clean_pairs(data["train"], exclude=held_out or None, report=report, **settings.clean)
+    if settings.size and settings.size < len(data["train"]):
+        data["train"] = data["train"].select(range(settings.size))
+    return data
+
+
+def side(part: Dataset, language: str) -> list[str]:
+    return [row[language] for row in part["translation"]]
+
+
+def make_tokenizer(settings: TokenizerSettings, data: DatasetDict, languages: tuple[str, str]) -> PreTrainedTokenizerBase:
+    """The tokenizer of the recipe: loaded, or trained on the training pairs."""
+    if settings.path is not None:
+        return AutoTokenizer.from_pretrained(settings.path)
+    options = dataclasses.asdict(settings)
+    del options["path"]
+    texts = [lambda language=language: (row["translation"][language] for row in data["train"]) for language in languages]
+    return train_tokenizer(*texts, show_progress=False, **options)
+
+
+def prepare(recipe: Recipe, output: Path, seed: int) -> tuple[DatasetDict, DatasetDict, PreTrainedTokenizerBase]:
+    """
+    Text, token ids and tokenizer of a recipe.
+
+    Written to `output`: the tokenizer folder and `data_report.json`, which says what was read, kept and left out.
+    A tokenizer already there is used again, so that a resumed run sees the same ids.
+    """
+    reports: dict[str, DataReport] = {}
+    data = load_data(recipe.data, seed, reports)
+    languages = (recipe.data.source_lang, recipe.data.target_lang)
+    folder = output / TOKENIZER_FOLDER
+    if (folder / "tokenizer.json").is_file():
+        tokenizer = AutoTokenizer.from_pretrained(folder)
+    else:
+        tokenizer = make_tokenizer(recipe.tokenizer, data, languages)
+        tokenizer.save_pretrained(folder)
+    encoded = DatasetDict()
+    for name, part in data.items():
+        limits = {}
+        if name == "train":
+            limits = {
+                "max_source_length": recipe.data.max_source_length,
+                "max_target_length": recipe.data.max_target_length,
+            }
+        step = DataReport()
+        encoded[name] = tokenize_pairs(part, tokenizer, *languages, report=step, **limits)
+        reports[name] = step if name not in reports or not reports[name].read else merged(reports[name], step)
+        logger.info(f"{name}: {reports[name].summary()}")
+    write_results(output / "data_report.json", {name: report.as_dict() for name, report in reports.items()})
+    return data, encoded, tokenizer
+
+
+def merged(report: DataReport, step: DataReport) -> DataReport:
+    """`step` follows `report`, unless pairs were selected in between, where the counts of the two do not join."""
+    return report.then(step) if report.kept == step.read else step
+
+
+# --- model ---
+
+
+def attention_for(model_class: type, bf16: bool) -> str:
+    """`eager` on a CPU in bf16, where masked scaled-dot-product attention takes a slow path; else the library's choice."""
+    on_cpu = not torch.cuda.is_available()
+    return "eager" if on_cpu and bf16 or not model_class._supports_sdpa else "sdpa"
+
+
+def make_model(recipe: Recipe, tokenizer: PreTrainedTokenizerBase, bf16: bool = False):
+    """The model of the recipe with the tokenizer's vocabulary sizes and special tokens."""
+    fields = dict(recipe.model)
+    architecture = ARCHITECTURES[fields.pop("model_type", "deepnmt")]
+    implementation = fields.pop("attn_implementation", None) or attention_for(architecture.head, bf16)
+    if recipe.init_from is not None:
+        return architecture.head.from_pretrained(recipe.init_from, attn_implementation=implementation)
+    separate = getattr(tokenizer, "target_vocab_size", None) is not None
+    if separate and not {"tie", "share_encoder_decoder_embeddings"} & set(fields):
+        fields["tie"] = "decoder"
+    tokens = {f"{name}_token_id": getattr(tokenizer, f"{name}_token_id") for name in ("bos", "pad", "eos")}
+    config = architecture.config(
+        vocab_size=len(tokenizer),
+        decoder_vocab_size=target_size(tokenizer),
+        decoder_start_token_id=tokenizer.bos_token_id,
+        **tokens,
+        **fields,
+    )
+    model = architecture.head(config)
+    model.set_attn_implementation(implementation)
+    return model
+
+
+# --- the job ---
+
+
+def training_arguments(recipe: Recipe, output: Path) -> DeepNMTTrainingArguments:
+    # bf16 on a machine without an accelerator is refused unless the CPU is asked for by name
+    places = {"output_dir": str(output), "use_cpu": not torch.accelerator.is_available()}
+    return DeepNMTTrainingArguments(**{**places, "target_lang": recipe.data.target_lang, **recipe.training})
+
+
+def resume_point(output: Path) -> str | None:
+    found = last_checkpoints(output, 1)
+    return str(found[-1]) if found else None
+
+
+def averaged_model(trainer: DeepNMTTrainer, output: Path, model):
+    """The model of the run: averaged as the arguments say, else the best or last one that the trainer holds."""
+    args = trainer.args
+    chosen = []
+    if args.average_best:
+        chosen = best_checkpoints(output, args.average_best, "eval_bleu")
+    elif args.average_last:
+        chosen = last_checkpoints(output, args.average_last)
+    if len(chosen) < 2:
+        return model
+    average_checkpoints(chosen, output / "averaged")
+    return type(model).from_pretrained(output / "averaged", attn_implementation=model.config._attn_implementation)
+
+
+def test_model(model, tokenizer, data: DatasetDict, recipe: Recipe, output: Path) -> dict[str, Any]:
+    """Scores of every test split, decoded as `evaluation` says; writes the translations next to the results."""
+    decoding = dataclasses.asdict(recipe.evaluation)
+    scores = {}
+    for name in [name for name in data if name.startswith("test")]:
+        sources, references = (side(data[name], lang) for lang in (recipe.data.source_lang, recipe.data.target_lang))
+        hypotheses = list(translate_lines(model, tokenizer, sources, progress=True, **decoding))
+        (output / f"{name}.hyp").write_text("".join(f"{line}\n" for line in hypotheses), encoding="utf-8")
+        scores[name] = evaluate_translations(hypotheses, references, target_lang=recipe.data.target_lang)
+    return {"decoding": decoding, "scores": scores}
+
+
+def train(arguments: list[str]) -> dict[str, Any]:
+    """
+    Run a recipe: `[RECIPE.yaml, "section.field=value", ...]`.
+
+    Continues from the last checkpoint of `training.output_dir` where there is one. Leaves there the trained model with
+    its tokenizer and code in `model/`, the learning curve, the translations of the test sets and `results.json`.
+
+    Returns:
+        What `results.json` holds.
+    """
+    path, *overrides = arguments
+    recipe = load_recipe(path, overrides)
+    output = Path(recipe.training.get("output_dir", f"runs/{Path(path).stem}"))
+    args = training_arguments(recipe, output)
+    set_seed(args.seed)
+    output.mkdir(parents=True, exist_ok=True)
+    with args.main_process_first(desc="preparing data"):
+        data, encoded, tokenizer = prepare(recipe, output, args.seed)
+    set_seed(args.seed)
+    model = make_model(recipe, tokenizer, bf16=args.bf16)
+    trainer = DeepNMTTrainer(
+        model=model,
+        args=args,
+        train_dataset=encoded["train"],
+        eval_dataset=encoded.get("validation"),
+        processing_class=tokenizer,
+    )
+    outcome = trainer.train(resume_from_checkpoint=resume_point(output))
+    if not trainer.is_world_process_zero():
+        return {}
+    trainer.save_state()
+    final = averaged_model(trainer, output, model).eval()
+    final.save_pretrained(output / MODEL_FOLDER)
+    tokenizer.save_pretrained(output / MODEL_FOLDER)
+    results = {
+        "recipe": dataclasses.asdict(recipe),
+        "model": {"parameters": final.num_parameters(), "model_type": final.config.model_type},
+        "data": json.loads((output / "data_report.json").read_text(encoding="utf-8")),
+        "training": {**outcome.metrics, "steps": trainer.state.global_step, "history": trainer.state.log_history},
+        **test_model(final, tokenizer, data, recipe, output),
+        "run": run_info(seed=args.seed),
+    }
+    write_results(output / "results.json", results)
+    return results
+
+
+__all__ = [
+    "DataSettings",
+    "EvaluationSettings",
+    "Recipe",
+    "TokenizerSettings",
+    "load_recipe",
+    "make_model",
+    "prepare",
+    "recipe_from_dict",
+    "train",
+]
