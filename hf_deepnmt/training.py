@@ -188,7 +188,9 @@ def load_data(settings: DataSettings, seed: int, reports: dict[str, DataReport])
             if spec is not None:
                 reports[name] = DataReport()
                 split = {"split": name} if isinstance(spec, str) and not Path(spec).exists() else {}
-                data[name] = load_pairs(spec, **languages, **split, report=reports[name])
+                # a blank line of a test set is scored like any other
+                blank = "drop" if name == "train" else "keep"
+                data[name] = load_pairs(spec, **languages, **split, on_blank=blank, report=reports[name])
     if "train" not in data:
         raise ValueError("the data has no training pairs")
     return cleaned(data, settings, reports)
@@ -330,6 +332,15 @@ def test_model(model, tokenizer, data: DatasetDict, recipe: Recipe, output: Path
     return {"decoding": decoding, "scores": scores}
 
 
+def without_folders(value: Any) -> Any:
+    """Absolute paths cut to their last part: results are published, and say nothing of the machine's folders."""
+    if isinstance(value, dict):
+        return {name: without_folders(item) for name, item in value.items()}
+    if isinstance(value, list):
+        return [without_folders(item) for item in value]
+    return Path(value).name if isinstance(value, str) and Path(value).is_absolute() else value
+
+
 def train(arguments: list[str]) -> dict[str, Any]:
     """
     Run a recipe: `[RECIPE.yaml, "section.field=value", ...]`.
@@ -365,7 +376,7 @@ def train(arguments: list[str]) -> dict[str, Any]:
     final.save_pretrained(output / MODEL_FOLDER)
     tokenizer.save_pretrained(output / MODEL_FOLDER)
     results = {
-        "recipe": dataclasses.asdict(recipe),
+        "recipe": without_folders(dataclasses.asdict(recipe)),
         "model": {"parameters": final.num_parameters(), "model_type": final.config.model_type},
         "data": json.loads((output / "data_report.json").read_text(encoding="utf-8")),
         "training": {**outcome.metrics, "steps": trainer.state.global_step, "history": trainer.state.log_history},
