@@ -110,7 +110,7 @@ def command_line(arguments: Sequence[str]) -> str:
 
 def portable_argument(argument: str) -> str:
     option, equals, value = argument.partition("=")
-    if equals and option.startswith("-"):
+    if equals:
         return f"{option}={portable_argument(value)}"
     is_windows_path = PureWindowsPath(argument).is_absolute()
     if not (is_windows_path or PurePosixPath(argument).is_absolute() or argument.startswith("~")):
