@@ -2,9 +2,10 @@
 Deep neural machine translation architectures for Hugging Face Transformers.
 
 Importing the package is enough for `AutoModelForSeq2SeqLM.from_pretrained` to load its models and for
-`pipeline("translation")` to work, for every encoder-decoder model.
+`pipeline("translation")` and `evaluate.evaluator("translation")` to work, for every encoder-decoder model.
 """
 
+from .evaluator import register_evaluator
 from .models import register_architectures
 from .pipelines import register_pipelines
 from .version import __version__
@@ -12,5 +13,6 @@ from .version import __version__
 
 register_architectures()
 register_pipelines()
+register_evaluator()
 
-__all__ = ["__version__", "register_architectures", "register_pipelines"]
+__all__ = ["__version__", "register_architectures", "register_evaluator", "register_pipelines"]

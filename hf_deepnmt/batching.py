@@ -1,43 +1,52 @@
-"""Batches by token budget, bucketed by length on both sides, and the collator that pads them."""
+"""Batches of sentence pairs under a token budget, and the collator that pads them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import pyarrow.compute as pc
 import torch
+from datasets import Dataset
 from torch.utils.data import Sampler
 
 
-# Row counts beyond which a batch is not searched for its end at once; only speed depends on it.
-SEARCH_WINDOW = 4096
+_BATCH_ROWS = 10_000
+# Numbers of strips of target length that are tried where one strip per length leaves more padding than this share.
+_STRIPS = (2, 3, 4, 6, 8, 11, 16, 23, 32, 45, 64)
+_TOLERATED_PADDING = 0.01
 
 
 class TokenBudgetBatchSampler(Sampler[list[int]]):
     """
-    Batches of similar length whose padded size stays within a budget.
+    Batches of similar length whose padded size, sentences x longest side, stays within a budget.
 
-    The cost of a batch is its number of sentences times its longest side. Which rows stand together changes per epoch
-    only among pairs of equal lengths, so every epoch has the same number of batches. The list of batches depends on
-    `(seed, epoch, group_size)` alone: two processes see the same ones as one process that accumulates two.
+    The borders between batches depend on the lengths alone, so every epoch has the same number of batches. Which of
+    several equally long pairs falls into which batch, and the order of the batches, follow from `(seed, epoch)`.
+    Each pair comes exactly once per epoch.
+
+    Consecutive runs of `group_size` batches are neighbours in length and make one optimizer step. Batches are split
+    until they fill the last run; none is dropped or repeated. Process `rank` takes `batches()[rank::world_size]`, hence
+    the same steps for any division of `group_size` into processes and accumulation steps.
 
     Args:
-        source_lengths, target_lengths: tokens of each row.
-        max_tokens: the budget.
-        max_sentences: at most this many rows a batch.
-        group_size: processes times accumulation steps. Batches of one optimizer step are of similar length, and the
-            number of batches is a multiple of it, reached by splitting batches: no row is left out or repeated.
-        rank, world_size: yield every `world_size`-th batch from `rank` on.
+        source_lengths, target_lengths: tokens of each pair, end token included.
+        max_tokens: budget of one batch on one device.
+        max_sentences: most pairs in a batch.
+        shuffle: False gives the same batches in the order of length in every epoch.
+        group_size: processes x gradient accumulation steps.
+        pad_to_multiple_of: what the collator pads to; the budget counts lengths rounded up.
 
     Raises:
-        ValueError: a row is longer than the budget, or there are fewer rows than `group_size`.
+        ValueError: a pair is longer than the budget, there are fewer pairs than `group_size`, or the arguments
+            contradict each other.
     """
 
     def __init__(
         self,
-        source_lengths: Sequence[int],
-        target_lengths: Sequence[int],
+        source_lengths: Sequence[int] | np.ndarray,
+        target_lengths: Sequence[int] | np.ndarray,
         max_tokens: int,
         *,
         max_sentences: int | None = None,
@@ -46,131 +55,249 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
         group_size: int = 1,
         rank: int = 0,
         world_size: int = 1,
-    ):
-        self.source = np.asarray(source_lengths, dtype=np.int64)
-        self.target = np.asarray(target_lengths, dtype=np.int64)
-        self.max_tokens, self.max_sentences = max_tokens, max_sentences or len(self.source)
-        self.seed, self.shuffle, self.group_size = seed, shuffle, group_size
-        self.rank, self.world_size = rank, world_size
-        self.epoch = 0
-        self.check(group_size)
-        self.primary, self.secondary = self.sort_keys()
-        self.ends = self.split(self.find_ends(), group_size)
+        pad_to_multiple_of: int | None = None,
+    ) -> None:
+        self.source_lengths = np.asarray(source_lengths, dtype=np.int64)
+        self.target_lengths = np.asarray(target_lengths, dtype=np.int64)
+        self.max_tokens, self.max_sentences = max_tokens, max_sentences
+        self.seed, self.shuffle, self.epoch = seed, shuffle, 0
+        self.group_size, self.rank, self.world_size = group_size, rank, world_size
+        self._check_arguments()
+        step = pad_to_multiple_of or 1
+        self._source, self._target = (-(-side // step) * step for side in (self.source_lengths, self.target_lengths))
+        self._check_lengths()
+        self._key, self._sorted, starts = self._best_layout()
+        self._starts = self._fill_last_group(starts)
+        self._ends = np.append(self._starts[1:], len(self._key))
 
-    def check(self, group_size: int):
-        if len(self.source) != len(self.target):
-            raise ValueError(f"{len(self.source)} source lengths but {len(self.target)} target lengths")
-        if len(self.source) < group_size:
+    def _check_arguments(self) -> None:
+        pairs = len(self.source_lengths)
+        if pairs != len(self.target_lengths):
             raise ValueError(
-                f"{len(self.source)} rows are fewer than processes x accumulation steps ({group_size}): use fewer of those"
+                f"{pairs} source lengths but {len(self.target_lengths)} target lengths: give one of each per pair"
             )
-        longest = np.maximum(self.source, self.target)
-        if len(longest) and longest.max() > self.max_tokens:
-            row = int(longest.argmax())
+        numbers = {"max_tokens": self.max_tokens, "group_size": self.group_size, "world_size": self.world_size}
+        for name, value in {
+            **numbers,
+            "max_sentences": 1 if self.max_sentences is None else self.max_sentences,
+        }.items():
+            if value < 1:
+                raise ValueError(f"{name} must be at least 1, got {value}")
+        if not 0 <= self.rank < self.world_size or self.group_size % self.world_size:
             raise ValueError(
-                f"row {row} has {longest[row]} tokens, more than a whole batch may have ({self.max_tokens}): "
-                "raise `max_tokens`, or leave long pairs out with `max_source_length` and `max_target_length`"
+                f"rank {self.rank} of {self.world_size} processes does not fit group_size={self.group_size}: make it "
+                "processes x gradient accumulation steps"
+            )
+        if pairs < self.group_size:
+            raise ValueError(
+                f"{pairs} sentence pairs cannot fill {self.group_size} batches (processes x gradient accumulation "
+                "steps): give more data, lower gradient_accumulation_steps or start fewer processes"
             )
 
-    def sort_keys(self) -> tuple[np.ndarray, np.ndarray]:
-        """Coarse classes of the longer side, and within one the shorter side, running back and forth."""
-        return self.target, self.source
+    def _check_lengths(self) -> None:
+        longest = np.maximum(self._source, self._target)
+        too_long = np.flatnonzero(longest > self.max_tokens)
+        if len(too_long):
+            row = int(too_long[0])
+            side = "source" if self._source[row] >= self._target[row] else "target"
+            raise ValueError(
+                f"{len(too_long)} sentence pairs do not fit a batch of max_tokens={self.max_tokens}, the first in row "
+                f"{row} (counted from 0) with {int(longest[row])} {side} tokens: drop or cut long pairs when tokenising, "
+                f"or set max_tokens to at least {int(longest.max())}"
+            )
 
-    def order(self) -> np.ndarray:
-        """Rows by length; rows of equal lengths in an order drawn from (seed, epoch)."""
-        ties = np.arange(len(self.source))
-        if self.shuffle:
-            ties = np.random.default_rng((self.seed, self.epoch)).permutation(len(self.source))
-        return np.lexsort((ties, self.secondary, self.primary))
+    def _best_layout(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Sort key, sorted rows and starts of the batches, for the number of strips with the least padding."""
+        lengths, targets = np.unique(self._target, return_inverse=True)
+        best = self._layout(targets)
+        if best[0] * (1 - _TOLERATED_PADDING) > int((self._source + self._target).sum()):
+            rank = np.searchsorted(np.sort(targets), targets) / len(targets)
+            for strips in (strips for strips in _STRIPS if strips < len(lengths)):
+                best = min(best, self._layout((rank * strips).astype(np.int64)), key=lambda layout: layout[0])
+        return best[1:]
 
-    def find_ends(self) -> list[int]:
-        """Greedy ends of batches in the sorted order, the same in every epoch."""
-        longest = np.maximum(self.source, self.target)[np.lexsort((self.secondary, self.primary))]
-        counts = np.arange(1, SEARCH_WINDOW + 1)
-        ends, start = [], 0
+    def _layout(self, strip: np.ndarray) -> tuple[int, np.ndarray, np.ndarray, np.ndarray]:
+        """
+        Padded size and the three parts of `_best_layout`, sorted by strip, then source and target length.
+
+        Within strips the lengths rise and fall by turns, so that no border between strips is a leap.
+        """
+        width, height = (int(side.max()) + 1 for side in (self._source, self._target))
+        inner = self._source * height + self._target
+        key = strip * (width * height) + np.where(strip % 2 == 0, inner, width * height - 1 - inner)
+        rows = np.argsort(key, kind="stable")
+        starts = self._cut(np.maximum(self._source, self._target)[rows])
+        return self._padded_size(rows, starts), key, rows, starts
+
+    def _cut(self, longest: np.ndarray) -> np.ndarray:
+        """Start of each batch among pairs in order: each batch takes all that fits."""
+        starts, start = [], 0
         while start < len(longest):
-            size, running = 0, 0
-            while True:
-                window = longest[start + size : start + size + SEARCH_WINDOW]
-                peaks = np.maximum(np.maximum.accumulate(window), running) if len(window) else window
-                fits = (size + counts[: len(window)]) * peaks <= self.max_tokens
-                fits &= size + counts[: len(window)] <= self.max_sentences
-                taken = len(window) if fits.all() else int(fits.argmin())
-                size += taken
-                if taken < SEARCH_WINDOW:
-                    break
-                running = peaks[-1]
-            start += size
-            ends.append(start)
-        return ends
+            starts.append(start)
+            most = min(self.max_tokens // max(1, int(longest[start])), self.max_sentences or self.max_tokens)
+            peaks = np.maximum.accumulate(longest[start : start + most])
+            start += int(np.searchsorted(peaks * np.arange(1, len(peaks) + 1), self.max_tokens, side="right"))
+        return np.asarray(starts, dtype=np.int64)
 
-    def split(self, ends: list[int], group_size: int) -> list[int]:
-        """Halve the batches with most rows until their number is a multiple of `group_size`."""
-        while len(ends) % group_size:
-            sizes = np.diff([0, *ends])
-            largest = int(sizes.argmax())
-            ends.insert(largest, ends[largest] - int(sizes[largest]) // 2)
-        return ends
+    def _fill_last_group(self, starts: np.ndarray) -> np.ndarray:
+        """Halve the batches with most pairs until the number of batches is a multiple of the group size."""
+        while missing := -len(starts) % self.group_size:
+            sizes = np.diff(starts, append=len(self._key))
+            largest = np.argsort(-sizes, kind="stable")[:missing]
+            largest = largest[sizes[largest] > 1]
+            starts = np.sort(np.concatenate([starts, starts[largest] + sizes[largest] // 2]))
+        return starts
 
-    def batches(self) -> list[np.ndarray]:
-        """All batches of the epoch, for all processes, in the order of training."""
-        parts = np.split(self.order(), self.ends[:-1])
-        if not self.shuffle:
-            return parts
-        groups = np.random.default_rng((self.seed, self.epoch, 1)).permutation(len(parts) // self.group_size)
-        return [parts[group * self.group_size + index] for group in groups for index in range(self.group_size)]
+    def _padded_size(self, rows: np.ndarray, starts: np.ndarray) -> int:
+        sizes = np.diff(starts, append=len(rows))
+        return sum(int((sizes * np.maximum.reduceat(s[rows], starts)).sum()) for s in (self._source, self._target))
 
-    def set_epoch(self, epoch: int):
+    def set_epoch(self, epoch: int) -> None:
         self.epoch = epoch
 
-    def __iter__(self) -> Iterator[list[int]]:
-        for batch in self.batches()[self.rank :: self.world_size]:
-            yield batch.tolist()
-
     def __len__(self) -> int:
-        return len(range(self.rank, len(self.ends), self.world_size))
+        """Batches of this process in each epoch."""
+        return len(self._starts) // self.world_size
+
+    def batches(self) -> list[np.ndarray]:
+        """The row numbers of all batches of the epoch, over all processes, in the order of training."""
+        return list(self._select(0, 1))
+
+    def __iter__(self) -> Iterator[list[int]]:
+        for rows in self._select(self.rank, self.world_size):
+            yield rows.tolist()
+
+    def _select(self, rank: int, world_size: int) -> Iterator[np.ndarray]:
+        order, batches = self._sorted, np.arange(len(self._starts))
+        if self.shuffle:
+            generator = np.random.default_rng([self.seed, self.epoch])
+            order = generator.permutation(len(self._key))
+            order = order[np.argsort(self._key[order], kind="stable")]
+            groups = generator.permuted(batches.reshape(-1, self.group_size), axis=1)
+            batches = generator.permutation(groups, axis=0).reshape(-1)
+        for batch in batches[rank::world_size]:
+            yield order[self._starts[batch] : self._ends[batch]]
 
     def padding_share(self) -> float:
-        """Share of padding among all tokens of an epoch, source and target together."""
-        padded = sum(len(rows) * (self.source[rows].max() + self.target[rows].max()) for rows in self.batches())
-        return 1 - (self.source.sum() + self.target.sum()) / padded
+        """Share of padding, from 0 to 1, among the positions of both sides in one epoch."""
+        real = int(self.source_lengths.sum() + self.target_lengths.sum())
+        return 1.0 - real / self._padded_size(self._sorted, self._starts)
+
+
+def column_lengths(dataset: Any, column: str) -> np.ndarray:
+    """
+    Length of each row's list, without loading a `datasets.Dataset` into memory.
+
+    Raises:
+        ValueError: the column is missing.
+    """
+    if isinstance(dataset, Dataset):
+        if column not in dataset.column_names:
+            raise ValueError(f"the data set has no column {column!r}, only {dataset.column_names}: tokenise it first")
+        arrow = dataset.select_columns([column]).with_format("arrow")
+        parts = [pc.list_value_length(part[column]).to_numpy() for part in arrow.iter(_BATCH_ROWS)]
+        return np.concatenate(parts).astype(np.int64) if parts else np.zeros(0, dtype=np.int64)
+    lengths = np.zeros(len(dataset), dtype=np.int64)
+    for index in range(len(dataset)):
+        row = dataset[index]
+        if column not in row:
+            raise ValueError(f"row {index} has no {column!r}, only {list(row)}: tokenise the data set first")
+        lengths[index] = len(row[column])
+    return lengths
+
+
+Padder = int | float | Callable[[list[Any], dict[str, torch.Tensor]], torch.Tensor]
 
 
 class Seq2SeqCollator:
     """
-    Pads `input_ids` and `labels` on the right and makes the attention mask; the model makes the decoder input itself.
+    Pads tokenised pairs on the right into `input_ids`, `attention_mask` and `labels`, int64 of shape (batch, longest).
 
     Args:
-        pad_token_id: padding of `input_ids`.
-        columns: further columns of integer lists, each with its padding value.
-        pad_to_multiple_of: round lengths up, for kernels that want it.
+        pad_token_id: fills `input_ids`.
+        label_pad: fills `labels`; the loss skips it.
+        pad_to_multiple_of: widths are rounded up to it.
+        extra_columns: further training columns by name. A number pads ragged lists of any depth; a function is
+            called with the column's values and the batch so far, and returns the tensor.
+        ignored_columns: columns that may be there and are left out, such as the raw text.
+
+    Raises:
+        ValueError: a row has a column that is neither padded nor ignored, or lacks one that others have.
     """
 
-    def __init__(self, pad_token_id: int, columns: dict[str, int] | None = None, pad_to_multiple_of: int | None = None):
-        self.padding = {"input_ids": pad_token_id, "labels": -100, "attention_mask": 0, **(columns or {})}
-        self.multiple = pad_to_multiple_of or 1
+    def __init__(
+        self,
+        pad_token_id: int,
+        label_pad: int = -100,
+        pad_to_multiple_of: int | None = None,
+        extra_columns: Mapping[str, Padder] | None = None,
+        ignored_columns: Iterable[str] = (),
+    ) -> None:
+        self.pad_token_id, self.label_pad, self.pad_to_multiple_of = pad_token_id, label_pad, pad_to_multiple_of
+        self.extra_columns = dict(extra_columns or {})
+        self.ignored_columns = frozenset(ignored_columns)
 
-    def pad(self, rows: list[Sequence[int]], value: int) -> torch.Tensor:
-        width = max(len(row) for row in rows)
-        width = -(-width // self.multiple) * self.multiple
-        padded = np.full((len(rows), width), value, dtype=np.int64)
-        for index, row in enumerate(rows):
-            padded[index, : len(row)] = row
-        return torch.from_numpy(padded)
+    @property
+    def columns(self) -> list[str]:
+        """Columns that become tensors."""
+        return ["input_ids", "attention_mask", "labels", *self.extra_columns]
 
-    def __call__(self, rows: list[dict[str, Any]]) -> dict[str, torch.Tensor]:
-        """
-        Raises:
-            ValueError: a column has no padding value; names it.
-        """
-        unknown = sorted(set(rows[0]) - set(self.padding))
-        if unknown:
-            raise ValueError(f"no padding value for column {unknown[0]!r}: give it in `columns`, or remove the column")
-        batch = {name: self.pad([row[name] for row in rows], self.padding[name]) for name in rows[0]}
-        if "attention_mask" not in batch:
-            lengths = torch.tensor([len(row["input_ids"]) for row in rows])
-            batch["attention_mask"] = (torch.arange(batch["input_ids"].shape[1]) < lengths[:, None]).long()
+    def __call__(self, features: Sequence[Mapping[str, Any]]) -> dict[str, torch.Tensor]:
+        self._check(features)
+        ids = [row["input_ids"] for row in features]
+        masks = [row.get("attention_mask", np.ones(len(row["input_ids"]), dtype=np.int64)) for row in features]
+        batch = {"input_ids": self.pad(ids, self.pad_token_id), "attention_mask": self.pad(masks, 0)}
+        if "labels" in features[0]:
+            batch["labels"] = self.pad([row["labels"] for row in features], self.label_pad)
+        for name, padder in self.extra_columns.items():
+            if name in features[0]:
+                values = [row[name] for row in features]
+                batch[name] = padder(values, batch) if callable(padder) else self.pad(values, padder, name)
         return batch
 
+    def _check(self, features: Sequence[Mapping[str, Any]]) -> None:
+        names = set(features[0]) - self.ignored_columns
+        unknown = sorted(names - set(self.columns))
+        if unknown:
+            raise ValueError(
+                f"column {unknown[0]!r} is not known to the collator: give it a pad value in `extra_columns`, name it "
+                "in `ignored_columns`, or remove it from the data set"
+            )
+        for row in features:
+            other = sorted((set(row) - self.ignored_columns) ^ names)
+            if other:
+                raise ValueError(
+                    f"column {other[0]!r} is in some rows of a batch only: give it to all rows or to none"
+                )
 
-__all__ = ["Seq2SeqCollator", "TokenBudgetBatchSampler"]
+    def pad(self, values: Sequence[Any], fill: int | float, name: str = "input_ids or labels") -> torch.Tensor:
+        """One tensor for ragged lists of one depth: int64, or float32 where there are fractions."""
+        arrays = [_as_array(value, name) for value in values]
+        depth = max(array.ndim for array in arrays)
+        shape = [max(array.shape[axis] for array in arrays if array.ndim == depth) for axis in range(depth)]
+        if shape and self.pad_to_multiple_of:
+            shape[0] = -(-shape[0] // self.pad_to_multiple_of) * self.pad_to_multiple_of
+        floating = isinstance(fill, float) or any(array.dtype.kind == "f" for array in arrays if array.size)
+        padded = np.full((len(arrays), *shape), fill, dtype=np.float32 if floating else np.int64)
+        for row, array in enumerate(arrays):
+            if array.size:
+                padded[(row, *(slice(length) for length in array.shape))] = array
+        return torch.from_numpy(padded)
+
+
+def _as_array(value: Any, name: str) -> np.ndarray:
+    if isinstance(value, torch.Tensor):
+        return value.cpu().numpy()
+    try:
+        array = np.asarray(value)
+    except ValueError as error:
+        raise ValueError(
+            f"column {name!r}: the lists inside one row differ in length, so one pad value does not do; give a padding "
+            "function in `extra_columns`"
+        ) from error
+    if array.dtype.kind not in "iufb":
+        raise ValueError(f"column {name!r} holds {array.dtype}, not numbers: name it in `ignored_columns`")
+    return array
+
+
+__all__ = ["Seq2SeqCollator", "TokenBudgetBatchSampler", "column_lengths"]

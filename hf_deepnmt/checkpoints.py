@@ -1,115 +1,244 @@
-"""Averaging checkpoints, and finding the ones to average."""
+"""Finding the checkpoints of a run and averaging them."""
 
 from __future__ import annotations
 
 import json
+import math
+import re
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import torch
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
+from transformers.trainer_callback import TrainerState
+from transformers.utils import SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME, logging
 
 
-WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
-OPTIMIZER_STATE = ("optimizer.pt", "scheduler.pt", "rng_state", "trainer_state.json", "training_args.bin", "scaler.pt")
+logger = logging.get_logger(__name__)
+
+PROVENANCE = "averaged_from.json"
+_STATE = "trainer_state.json"
+_STEP = re.compile(r"checkpoint-(\d+)")
+_COPIED = {".bpe", ".codes", ".jinja", ".json", ".model", ".py", ".spm", ".txt", ".vocab"}
+_NOT_COPIED = {_STATE, SAFE_WEIGHTS_INDEX_NAME, PROVENANCE}
+# What a model computes at test time does not depend on these, so the averaged models may differ in them.
+_FREE_CONFIG = re.compile(r"dropout|layerdrop|label_smoothing|^_|transformers_version|use_cache|auto_map")
 
 
-def weight_files(folder: Path) -> dict[str, Path]:
-    """Tensor name to file of a `save_pretrained` folder, one file or several."""
-    if (folder / INDEX).is_file():
-        table = json.loads((folder / INDEX).read_text(encoding="utf-8"))["weight_map"]
-        return {name: folder / file for name, file in table.items()}
-    if not (folder / WEIGHTS).is_file():
-        raise FileNotFoundError(f"{folder} holds no {WEIGHTS}: give folders that `save_pretrained` wrote")
-    with safe_open(folder / WEIGHTS, framework="pt") as file:
-        return dict.fromkeys(file.keys(), folder / WEIGHTS)
+def _step(folder: Path) -> int:
+    return int(_STEP.fullmatch(folder.name)[1])
 
 
-def read_tensor(path: Path, name: str) -> torch.Tensor:
-    with safe_open(path, framework="pt") as file:
-        return file.get_tensor(name)
+def _is_model(folder: Path) -> bool:
+    return any((folder / name).is_file() for name in (SAFE_WEIGHTS_NAME, SAFE_WEIGHTS_INDEX_NAME))
 
 
-def mean_tensor(name: str, tables: list[dict[str, Path]], folders: list[Path], weights: list[float]) -> torch.Tensor:
-    first = read_tensor(tables[0][name], name)
-    total = torch.zeros(first.shape, dtype=torch.float64)
-    for table, folder, weight in zip(tables, folders, weights, strict=True):
-        tensor = read_tensor(table[name], name)
-        if tensor.shape != first.shape:
-            raise ValueError(f"{name} is {tuple(tensor.shape)} in {folder} but {tuple(first.shape)} in {folders[0]}")
-        if not first.is_floating_point() and not torch.equal(tensor, first):
-            raise ValueError(f"{name} holds whole numbers that differ between {folders[0]} and {folder}: no mean exists")
-        total += weight * tensor.double()
-    return total.to(first.dtype) if first.is_floating_point() else first
+def _checkpoints(run_dir: str | Path) -> list[Path]:
+    """Checkpoint folders with weights and the Trainer's state, which is written last; by step."""
+    folders = [folder for folder in Path(run_dir).glob("checkpoint-*") if _STEP.fullmatch(folder.name)]
+    return sorted((f for f in folders if _is_model(f) and (f / _STATE).is_file()), key=_step)
 
 
-def average_checkpoints(folders: Sequence[str | Path], output: str | Path, *, weights: Sequence[float] | None = None) -> Path:
+def last_checkpoints(run_dir: str | Path, k: int) -> list[Path]:
+    """The last `k` complete checkpoints of a run, oldest first; fewer where it has fewer."""
+    if k < 1:
+        raise ValueError(f"the number of checkpoints must be at least 1, got {k}")
+    return _checkpoints(run_dir)[-k:]
+
+
+def best_checkpoints(
+    run_dir: str | Path, k: int, metric: str = "eval_bleu", greater_is_better: bool | None = None
+) -> list[Path]:
     """
-    Write the weighted mean of several `save_pretrained` folders, summed in fp64, with the other files of the first.
+    The `k` checkpoints of a run that evaluated best, best first; fewer where it has fewer, the later one of equals.
 
-    Tied weights are stored once, so they count once. `averaged_from.json` names the folders and weights.
+    Args:
+        metric: a name in the logs of `trainer_state.json`.
+        greater_is_better: unset, smaller is better for names that end in `loss` or `ppl`.
 
     Raises:
-        ValueError: the folders hold different tensors; names tensor and folder.
-        FileNotFoundError: a folder holds no weights.
+        ValueError: no checkpoint was evaluated with that metric.
     """
-    folders, output = [Path(folder) for folder in folders], Path(output)
+    if k < 1:
+        raise ValueError(f"the number of checkpoints must be at least 1, got {k}")
+    folders = _checkpoints(run_dir)
     if not folders:
-        raise ValueError("there are no checkpoints to average")
-    weights = [1.0] * len(folders) if weights is None else list(weights)
-    if len(weights) != len(folders) or sum(weights) <= 0:
-        raise ValueError(f"{len(folders)} folders need as many weights with a positive sum, got {weights}")
-    shares = [weight / sum(weights) for weight in weights]
-    tables = [weight_files(folder) for folder in folders]
-    for folder, table in zip(folders, tables, strict=True):
-        for name in sorted(set(table) ^ set(tables[0])):
-            raise ValueError(f"{name} is not in both {folders[0]} and {folder}: average checkpoints of one model")
-    mean = {name: mean_tensor(name, tables, folders, shares) for name in tables[0]}
-    output.mkdir(parents=True, exist_ok=True)
-    for file in folders[0].iterdir():
-        skipped = file.name.startswith(OPTIMIZER_STATE) or ".safetensors" in file.name
-        if file.is_file() and not skipped:
-            shutil.copy(file, output)
-    save_file(mean, output / WEIGHTS, metadata={"format": "pt"})
-    origin = [{"folder": folder.name, "weight": share} for folder, share in zip(folders, shares, strict=True)]
-    (output / "averaged_from.json").write_text(json.dumps(origin, indent=2) + "\n", encoding="utf-8")
-    return output
+        return []
+    values = _logged(run_dir, folders, metric)
+    scored = [folder for folder in folders if math.isfinite(values.get(_step(folder), math.nan))]
+    if not scored:
+        raise ValueError(
+            f"no checkpoint in {run_dir} has a logged {metric!r}: evaluate and save at the same steps, or choose a metric "
+            "that the run logs"
+        )
+    greater = not metric.endswith(("loss", "ppl")) if greater_is_better is None else greater_is_better
+    sign = 1 if greater else -1
+    return sorted(scored, key=lambda folder: (sign * values[_step(folder)], _step(folder)), reverse=True)[:k]
 
 
-def run_checkpoints(run: Path) -> list[Path]:
-    """Checkpoints of a training run in the order of their steps."""
-    found = [path for path in run.glob("checkpoint-*") if path.name.rpartition("-")[2].isdigit()]
-    return sorted(found, key=step_of)
+def _logged(run_dir: str | Path, folders: Sequence[Path], metric: str) -> dict[int, float]:
+    """Step to value, from the state of the last checkpoint and, where there is one, of the finished run."""
+    values: dict[int, float] = {}
+    for path in (folders[-1] / _STATE, Path(run_dir) / _STATE):
+        if path.is_file():
+            for entry in TrainerState.load_from_json(str(path)).log_history:
+                if metric in entry:
+                    values[entry["step"]] = float(entry[metric])
+    return values
 
 
-def step_of(checkpoint: Path) -> int:
-    return int(checkpoint.name.rpartition("-")[2])
-
-
-def last_checkpoints(run: str | Path, count: int) -> list[Path]:
-    """The last `count` checkpoints of a run, oldest first."""
-    return run_checkpoints(Path(run))[-count:] if count else []
-
-
-def best_checkpoints(run: str | Path, count: int, metric: str = "eval_bleu") -> list[Path]:
+def average_checkpoints(
+    folders: Sequence[str | Path], output: str | Path, *, weights: Sequence[float] | None = None
+) -> Path:
     """
-    The `count` checkpoints of a run with the highest `metric` at their step, best first.
+    Average the models of several `save_pretrained` folders into a new one that loads like them.
+
+    Each stored tensor is averaged once, in float64, and keeps its dtype; a tied weight is stored once. Integer tensors
+    must agree. Config, tokenizer and model code are the last folder's; `averaged_from.json` says what went in.
+
+    Args:
+        weights: one per folder, scaled to sum 1; unset, all are equal.
 
     Raises:
-        ValueError: the metric was not measured at any checkpoint that is still there.
+        ValueError: names, shapes, dtypes or configs differ, or `output` holds a model that is no average.
     """
-    checkpoints = {step_of(path): path for path in run_checkpoints(Path(run))}
-    if not checkpoints:
-        raise ValueError(f"{run} holds no checkpoints")
-    state = json.loads((checkpoints[max(checkpoints)] / "trainer_state.json").read_text(encoding="utf-8"))
-    scores = {entry["step"]: entry[metric] for entry in state["log_history"] if metric in entry}
-    measured = [step for step in checkpoints if step in scores]
-    if not measured:
-        raise ValueError(f"{run} has no {metric} at the step of any checkpoint: save and evaluate at the same steps")
-    ranked = sorted(measured, key=lambda step: (-scores[step], step))
-    return [checkpoints[step] for step in ranked[:count]]
+    paths = [Path(folder) for folder in folders]
+    shares = _shares(paths, weights)
+    _check_output(paths, Path(output))
+    _check_configs(paths)
+    maps = [_weight_map(path) for path in paths]
+    _check_names(paths, maps)
+    target = Path(output)
+    partial = target.with_name(target.name + ".partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir(parents=True)
+    _copy_others(paths[-1], partial)
+    _write_weights(paths, maps, shares, partial)
+    note = {"folders": [path.name for path in paths], "weights": shares, "dtype_of_sums": "float64"}
+    (partial / PROVENANCE).write_text(json.dumps(note, indent=2) + "\n", encoding="utf-8")
+    if target.exists():
+        shutil.rmtree(target)
+    partial.rename(target)
+    logger.info(f"Averaged {len(paths)} checkpoints ({', '.join(note['folders'])}) into {target}")
+    return target
 
 
-__all__ = ["average_checkpoints", "best_checkpoints", "last_checkpoints"]
+def _shares(paths: Sequence[Path], weights: Sequence[float] | None) -> list[float]:
+    if not paths:
+        raise ValueError("there is no checkpoint to average")
+    numbers = [1.0] * len(paths) if weights is None else [float(weight) for weight in weights]
+    if len(numbers) != len(paths):
+        raise ValueError(f"{len(numbers)} weights for {len(paths)} checkpoints: give one each")
+    if not all(math.isfinite(number) and number >= 0 for number in numbers) or not sum(numbers):
+        raise ValueError(f"weights must be at least 0 and not all 0, got {numbers}")
+    return [number / sum(numbers) for number in numbers]
+
+
+def _check_output(paths: Sequence[Path], output: Path) -> None:
+    for path in paths:
+        if not path.is_dir():
+            raise ValueError(f"{path} is not a folder: give folders written by `save_pretrained`")
+        if path.resolve() == output.resolve():
+            raise ValueError(f"{output} is one of the checkpoints to average: choose another output folder")
+    if output.exists() and not output.is_dir():
+        raise ValueError(f"{output} is a file: choose another output folder")
+    if output.is_dir() and any(output.iterdir()) and not (output / PROVENANCE).is_file():
+        raise ValueError(f"{output} is not empty and holds no average made before: choose another output folder")
+
+
+def _check_configs(paths: Sequence[Path]) -> None:
+    first, *others = [_read_json(path, "config.json") for path in paths]
+    for path, config in zip(paths[1:], others, strict=True):
+        fields = {name for name in {*first, *config} if not _FREE_CONFIG.search(name)}
+        for name in sorted(fields):
+            if first.get(name) != config.get(name):
+                raise ValueError(
+                    f"config field {name!r} is {config.get(name)!r} in {path} but {first.get(name)!r} in {paths[0]}: only "
+                    "checkpoints of one model can be averaged"
+                )
+
+
+def _read_json(folder: Path, name: str) -> dict[str, Any]:
+    path = folder / name
+    if not path.is_file():
+        raise ValueError(f"{folder} has no {name}: give folders written by `save_pretrained`")
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def _weight_map(folder: Path) -> dict[str, str]:
+    """Tensor name to file name."""
+    if (folder / SAFE_WEIGHTS_INDEX_NAME).is_file():
+        return _read_json(folder, SAFE_WEIGHTS_INDEX_NAME)["weight_map"]
+    if not (folder / SAFE_WEIGHTS_NAME).is_file():
+        raise ValueError(f"{folder} has no {SAFE_WEIGHTS_NAME}: save the model with `save_pretrained` first")
+    try:
+        with safe_open(folder / SAFE_WEIGHTS_NAME, framework="pt") as file:
+            return dict.fromkeys(file.keys(), SAFE_WEIGHTS_NAME)
+    except SafetensorError as error:
+        raise ValueError(f"{folder / SAFE_WEIGHTS_NAME} is damaged ({error}): leave this checkpoint out") from error
+
+
+def _check_names(paths: Sequence[Path], maps: Sequence[Mapping[str, str]]) -> None:
+    for path, names in zip(paths, maps, strict=True):
+        odd = sorted(set(names) ^ set(maps[0]))
+        if odd:
+            place = path if odd[0] in maps[0] else paths[0]
+            raise ValueError(f"tensor {odd[0]!r} is missing in {place}: only checkpoints of one model can be averaged")
+
+
+def _write_weights(
+    paths: Sequence[Path], maps: Sequence[Mapping[str, str]], shares: Sequence[float], output: Path
+) -> None:
+    """Shard by shard as in the last folder, so that one shard and one tensor of each folder are in memory."""
+    layout = maps[-1]
+    with ExitStack() as stack:
+        files = [
+            {name: stack.enter_context(safe_open(path / name, framework="pt")) for name in set(weight_map.values())}
+            for path, weight_map in zip(paths, maps, strict=True)
+        ]
+        for shard in sorted(set(layout.values())):
+            averaged = {}
+            for key in sorted(key for key, name in layout.items() if name == shard):
+                tensors = [folder[names[key]].get_tensor(key) for folder, names in zip(files, maps, strict=True)]
+                averaged[key] = _average(key, tensors, shares, paths)
+            save_file(averaged, output / shard, metadata={"format": "pt"})
+    if (paths[-1] / SAFE_WEIGHTS_INDEX_NAME).is_file():
+        shutil.copyfile(paths[-1] / SAFE_WEIGHTS_INDEX_NAME, output / SAFE_WEIGHTS_INDEX_NAME)
+
+
+def _average(
+    key: str, tensors: Sequence[torch.Tensor], shares: Sequence[float], paths: Sequence[Path]
+) -> torch.Tensor:
+    first = tensors[0]
+    for path, tensor in zip(paths, tensors, strict=True):
+        if tensor.shape != first.shape or tensor.dtype != first.dtype:
+            raise ValueError(
+                f"tensor {key!r} is {tensor.dtype} {tuple(tensor.shape)} in {path} but {first.dtype} "
+                f"{tuple(first.shape)} in {paths[0]}: only checkpoints of one model can be averaged"
+            )
+        if not first.is_floating_point() and not torch.equal(tensor, first):
+            raise ValueError(f"integer tensor {key!r} differs between {path} and {paths[0]}: it cannot be averaged")
+    if not first.is_floating_point():
+        return first
+    total = torch.zeros(first.shape, dtype=torch.float64)
+    for tensor, share in zip(tensors, shares, strict=True):
+        total.add_(tensor.double(), alpha=share)
+    return total.to(first.dtype)
+
+
+def _copy_others(source: Path, output: Path) -> None:
+    """Config, generation config, tokenizer and model code; no weights and nothing of the training state."""
+    for path in sorted(source.rglob("*")):
+        inner = path.relative_to(source)
+        wanted = path.suffix in _COPIED and path.name not in _NOT_COPIED
+        hidden = any(part.startswith((".", "__", "global_step", "checkpoint-")) for part in inner.parts[:-1])
+        if path.is_file() and wanted and not hidden:
+            (output / inner).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(path, output / inner)
+
+
+__all__ = ["PROVENANCE", "average_checkpoints", "best_checkpoints", "last_checkpoints"]

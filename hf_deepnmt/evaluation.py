@@ -642,7 +642,7 @@ def argument_parser() -> argparse.ArgumentParser:
     add = parser.add_argument
     add("model", nargs="?", metavar="MODEL_DIR", help="checkpoint folder; not needed with --hypotheses")
     add("--source", type=Path, help="file with one sentence a line, plain or gzip")
-    add("--reference", type=Path, nargs="+", required=True, help="one or several reference files")
+    add("--reference", type=Path, action="append", required=True, help="give it again for further references")
     add("--hypotheses", type=Path, help="score this file instead of translating")
     add("--output", type=Path, help="results, as JSON")
     add("--write-hypotheses", type=Path, dest="hypotheses_path", help="file for the translations")

@@ -1,30 +1,35 @@
 """Generated German-English corpus: an endless supply of small, grammatical sentence pairs for tests and tutorials.
 
-Every sentence is composed from the word tables and clause builders below, both written for this package, so the text
-carries no third-party material and may be used under the package's own licence.
+Every sentence is composed from the word tables and clause builders below, all written for this package. The text
+holds no third-party material and may be used under the package's own licence.
 
-Grammar. German: verb-second main clauses with fronted time, place, object or sentence adverb; verb-final clauses after
-weil, dass, ob, wenn, falls, obwohl, bevor, sobald, nachdem, damit and question words; subject and object relative
-clauses, also extraposed; separable, reflexive and dative verbs and verbs with a prepositional object; present, Perfekt,
-Präteritum, Plusquamperfekt, Futur, passive and modals; infinitives with zu, um, ohne and anstatt; imperatives; yes/no
-and wh-questions; four cases, three genders, plurals, weak nouns, three adjective declensions, contractions (im, am, zum,
-zur); nicht and kein; comparatives; numerals, prices, dates and clock times. English: agreement, do-support, irregular
-verbs, progressive and perfect, a/an, possessive 's, phrasal verbs.
+Grammar. German: verb-second main clauses with the subject, a time, a place, an object or a sentence adverb in front;
+verb-final clauses after weil, dass, ob, wenn, falls, obwohl, bevor, sobald, solange, als, nachdem, damit and question
+words; relative clauses, also extraposed; separable, reflexive and dative verbs and verbs with a prepositional object;
+present, Perfekt, Präteritum, Plusquamperfekt, Futur, passive and modals; infinitives with zu, um, ohne and anstatt;
+commands; yes/no and wh-questions; four cases, three genders, plurals, weak nouns, three adjective declensions,
+contractions (im, ins, am, zum, zur, vom, beim); nicht and kein; comparatives; numerals in words and digits, prices,
+dates and clock times. English: agreement, do-support, irregular verbs, progressive and perfect, a/an, possessive 's,
+phrasal verbs.
 
-One source sentence has one translation. Every German word has a single English rendering in its context, tense follows
-from the verb group and the time adverb (Perfekt and Präteritum give the simple past, "gerade" the progressive, "seit" the
-present perfect, a present with a future adverb "will"), and what stays open in German is settled by rule: "sein" and "ihr"
-as possessives refer to the subject of their clause, accusative "sie" is "her", sentence-initial "Sie" with a plural verb
-is "they" (the polite "Sie" appears only inside a sentence, where the capital shows it), and of two noun phrases without a
-case mark the first is the subject. A perfect translator therefore reaches the reference exactly; lower-casing the source
-loses the distinction between "sie" and "Sie".
+One source sentence has one translation. A German word has one English rendering in its context. Tense follows from
+the verb group and the time adverb: Perfekt and Präteritum give the simple past, "gerade" the progressive, "seit" the
+present perfect, a present with a future adverb "will". What German leaves open is settled by rule: the possessives
+"sein" and "ihr" refer to the subject of their clause, accusative "sie" is "her", sentence-initial "Sie" with a plural
+verb is "they" (the polite "Sie" appears only inside a sentence, where the capital shows it), and of two noun phrases
+without a case mark the first is the subject. A perfect translator therefore reaches the reference exactly.
+Lower-casing the source loses the difference between "sie" and "Sie".
 
-Sizes. About 430 nouns and names, 180 verbs and 90 adjectives; 20,000 pairs show roughly 4,000 German and 1,900 English
-word forms. Sentences have 3 to 25 words, punctuation not counted.
+Sizes. 378 nouns, 61 names, 220 verbs and 90 adjectives; 20,000 pairs show about 3,900 German and 2,100 English word
+forms. Sentences have 3 to 25 words; in about 80% of them the word alignment has a crossing, so a monotone
+translation would be wrong.
 
-Determinism. The only source of chance is `random.Random(seed).random()`, whose sequence Python guarantees, so a seed gives
-the same text on every platform and Python version.
+Determinism. The only source of chance is `random.Random(seed).random()`, whose sequence Python keeps stable, so a
+seed gives the same text on every platform and Python version.
 """
+
+# Long word lists are easier to read and to extend as one string than as a list of literals.
+# ruff: noqa: SIM905
 
 from __future__ import annotations
 
@@ -35,13 +40,9 @@ from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, NamedTuple
 
-from transformers.utils import logging
-
 
 if TYPE_CHECKING:
     from datasets import DatasetDict
-
-logger = logging.get_logger(__name__)
 
 # A word and its link key: words of the two sides that share a non-zero key are aligned.
 Token = tuple[str, int]
@@ -96,13 +97,13 @@ _NOUNS = {
     "F": """Apfel m Äpfel apple; Birne f Birnen pear; Banane f Bananen banana; Orange f Orangen orange;
         Erdbeere f Erdbeeren strawberry; Kirsche f Kirschen cherry; Salat m Salate salad; Gurke f Gurken cucumber;
         Zitrone f Zitronen lemon; Pfirsich m Pfirsiche peach; Pflaume f Pflaumen plum""",
-    "Fk": """Ei n Eier egg; Kartoffel f Kartoffeln potato; Suppe f Suppen soup; Wurst f Würste sausage;
+    "FK": """Ei n Eier egg; Kartoffel f Kartoffeln potato; Suppe f Suppen soup; Wurst f Würste sausage;
         Karotte f Karotten carrot""",
     "Ft": "Tomate f Tomaten tomato; Zwiebel f Zwiebeln onion",
     "Fz": """Kuchen m = cake; Brötchen n = roll; Keks m Kekse cookie; Pfannkuchen m = pancake; Torte f Torten tart""",
     "M": """Käse m - cheese; Butter f - butter; Zucker m - sugar; Salz n - salt; Honig m - honey; Obst n - fruit;
         Schokolade f - chocolate; Marmelade f - jam; Spinat m - spinach""",
-    "Mk": "Fleisch n - meat; Reis m - rice; Fisch m - fish",
+    "MK": "Fleisch n - meat; Reis m - rice; Fisch m - fish",
     "Mz": "Brot n - bread",
     "D": """Wasser n - water; Milch f - milk; Kaffee m - coffee; Tee m - tea; Wein m - wine; Bier n - beer;
         Saft m - juice; Limonade f - lemonade""",
@@ -125,8 +126,9 @@ _NOUNS = {
     "Tc": "Stein m Steine stone; Münze f Münzen coin; Briefmarke f Briefmarken stamp; Muschel f Muscheln shell",
     "Tt": "Blume f Blumen flower; Rose f Rosen rose",
     "t": "Baum m Bäume tree; Pflanze f Pflanzen plant; Strauch m Sträucher shrub",
-    "C": """Hemd n Hemden shirt; Rock m Röcke skirt; Kleid n Kleider dress; Mantel m Mäntel coat; Jacke f Jacken jacket;
-        Hut m Hüte hat; Schal m Schals scarf scarves; Mütze f Mützen cap; Pullover m = sweater; Anzug m Anzüge suit;
+    "C": """Hemd n Hemden shirt; Rock m Röcke skirt; Kleid n Kleider dress; Mantel m Mäntel coat;
+        Jacke f Jacken jacket; Hut m Hüte hat; Schal m Schals scarf scarves; Mütze f Mützen cap;
+        Pullover m = sweater; Anzug m Anzüge suit;
         Krawatte f Krawatten tie; Gürtel m = belt; Bluse f Blusen blouse; Schürze f Schürzen apron""",
     "R": """Zeitung f Zeitungen newspaper; Zeitschrift f Zeitschriften magazine; Wörterbuch n Wörterbücher dictionary;
         Buch n Bücher book; Tagebuch n Tagebücher diary""",
@@ -140,18 +142,20 @@ _NOUNS = {
         Lastwagen m = truck; Traktor m Traktoren tractor; Wohnwagen m = trailer""",
     "Vv": """Zug m Züge train; Bus m Busse bus; Flugzeug n Flugzeuge airplane; Schiff n Schiffe ship;
         Straßenbahn f Straßenbahnen tram; Taxi n Taxis taxi; Fähre f Fähren ferry""",
-    "X": """Idee f Ideen idea; Plan m Pläne plan; Fehler m = mistake; Grund m Gründe reason; Lösung f Lösungen solution;
-        Regel f Regeln rule; Entscheidung f Entscheidungen decision; Traum m Träume dream; Ergebnis n Ergebnisse result;
-        Projekt n Projekte project; Meinung f Meinungen opinion; Gesetz n Gesetze law""",
+    "X": """Idee f Ideen idea; Plan m Pläne plan; Fehler m = mistake; Grund m Gründe reason;
+        Lösung f Lösungen solution; Regel f Regeln rule; Entscheidung f Entscheidungen decision;
+        Traum m Träume dream; Ergebnis n Ergebnisse result; Projekt n Projekte project;
+        Meinung f Meinungen opinion; Gesetz n Gesetze law""",
     "Xs": "Problem n Probleme problem; Aufgabe f Aufgaben task; Rätsel n = riddle",
-    "Xj": "Frage f Fragen question",
+    "XJ": "Frage f Fragen question",
     "Xg": "Vorschlag m Vorschläge proposal; Angebot n Angebote offer; Einladung f Einladungen invitation",
     "w": "Geheimnis n Geheimnisse secret; Witz m Witze joke",
     "h": "Sprache f Sprachen language; Tanz m Tänze dance",
     "hl": "Lied n Lieder song; Melodie f Melodien melody",
     "E": """Konzert n Konzerte concert; Prüfung f Prüfungen exam; Besprechung f Besprechungen meeting;
-        Kurs m Kurse course; Hochzeit f Hochzeiten wedding; Ausstellung f Ausstellungen exhibition; Fest n Feste festival;
-        Spiel n Spiele game; Vorlesung f Vorlesungen lecture; Wettbewerb m Wettbewerbe competition;
+        Kurs m Kurse course; Hochzeit f Hochzeiten wedding; Ausstellung f Ausstellungen exhibition;
+        Fest n Feste festival; Spiel n Spiele game; Vorlesung f Vorlesungen lecture;
+        Wettbewerb m Wettbewerbe competition;
         Feier f Feiern celebration; Wahl f Wahlen election""",
 }
 
@@ -175,9 +179,12 @@ _PLACES = {
     "auf zu+d at N": "Markt m Märkte market; Marktplatz m Marktplätze market_square",
 }
 
-_CITIES = "Berlin Hamburg Bremen Dresden Leipzig Potsdam Kiel Rostock Weimar Paris London Oslo Madrid Dublin Boston".split()
+_CITIES = (
+    "Berlin Hamburg Bremen Dresden Leipzig Potsdam Kiel Rostock Weimar Paris London Oslo Madrid Dublin Boston".split()
+)
 _COUNTRIES = """Deutschland Germany; Frankreich France; Italien Italy; Spanien Spain; Norwegen Norway; Schweden Sweden;
-    Polen Poland; Kanada Canada; Japan Japan; Griechenland Greece; Österreich Austria; Irland Ireland; Ungarn Hungary"""
+    Polen Poland; Kanada Canada; Japan Japan; Griechenland Greece; Österreich Austria; Irland Ireland;
+    Ungarn Hungary"""
 _MEN = "Peter Paul Martin Stefan Karl Anton Emil Jan Oskar Simon David Daniel Michael Julian Robert"
 _WOMEN = "Anna Maria Laura Julia Lena Sophie Emma Clara Helga Nina Eva Lisa Hanna Katrin Sabine Martha Petra Monika"
 
@@ -189,7 +196,7 @@ _ADJECTIVES = """alt älter|old older|PATCRVB; jung jünger|young younger|PA; gr
     traurig trauriger|sad sadder|P; faul fauler|lazy lazier|PA; fleißig fleißiger|hard-working|P;
     höflich höflicher|polite politer|P; mutig mutiger|brave braver|PA; berühmt berühmter|famous|PRWB;
     hungrig hungriger|hungry hungrier|PA; neugierig neugieriger|curious|PA; ehrlich ehrlicher|honest|P;
-    nervös nervöser|nervous|P; geduldig geduldiger|patient|P; schüchtern schüchterner|shy shyer|P;
+    nervös nervöser|nervous|P; schüchtern schüchterner|shy shyer|P;
     wütend -|angry angrier|P; dumm dümmer|stupid|PA; vorsichtig vorsichtiger|careful|P; zufrieden -|content|P;
     wild wilder|wild wilder|A; treu treuer|loyal|A; schön schöner|beautiful|ATCVBW; neu neuer|new newer|TCRVB;
     teuer teurer|expensive|TCV; billig billiger|cheap cheaper|TCV; schwer schwerer|heavy heavier|T;
@@ -202,10 +209,12 @@ _ADJECTIVES = """alt älter|old older|PATCRVB; jung jünger|young younger|PA; gr
     schwierig schwieriger|difficult|X; einfach einfacher|simple simpler|X; gut besser|good better|RWXE;
     schlecht schlechter|bad worse|RWXE; kompliziert komplizierter|complicated|X; seltsam seltsamer|strange stranger|XW;
     gefährlich gefährlicher|dangerous|AX; schnell schneller|fast faster|VA; langsam langsamer|slow slower|VA;
-    bequem bequemer|comfortable|CV; modern moderner|modern|VB; ruhig ruhiger|quiet quieter|B; dunkel dunkler|dark darker|B;
-    hell heller|bright brighter|B; leer -|empty|B; elegant eleganter|elegant|C; praktisch praktischer|practical|TX;
-    merkwürdig merkwürdiger|odd odder|XW; lustig lustiger|funny funnier|W; unbekannt -|unknown|W; bekannt -|well-known|WP;
-    deutlich -|clear clearer|X; vernünftig vernünftiger|reasonable|X; zerbrechlich zerbrechlicher|fragile|T;
+    bequem bequemer|comfortable|CV; modern moderner|modern|VB; ruhig ruhiger|quiet quieter|B;
+    dunkel dunkler|dark darker|B; hell heller|bright brighter|B; leer -|empty|B; elegant eleganter|elegant|C;
+    praktisch praktischer|practical|TX;
+    merkwürdig merkwürdiger|odd odder|XW; lustig lustiger|funny funnier|W; unbekannt -|unknown|W;
+    bekannt -|well-known|WP; deutlich -|clear clearer|X; vernünftig vernünftiger|reasonable|X;
+    zerbrechlich zerbrechlicher|fragile|T;
     wertvoll wertvoller|valuable|TR; verrückt -|crazy crazier|X; zuverlässig zuverlässiger|reliable|PV;
     hilfsbereit -|helpful|P; stolz -|proud prouder|P; einsam -|lonely lonelier|P; blind -|blind|PA"""
 
@@ -222,7 +231,7 @@ lesen liest/liest las gelesen h|read read read|acc RW
 schreiben = schrieb geschrieben h|write wrote written|acc W
 essen isst/isst aß gegessen h|eat ate eaten|acc FM
 trinken = trank getrunken h|drink drank drunk|acc D
-kochen = = = h|cook|acc k
+kochen = = = h|cook|acc K
 backen = backte gebacken h|bake|acc z
 öffnen = = = h|open|acc o
 auf-machen = = = h|open|acc o
@@ -246,7 +255,7 @@ verlieren = verlor verloren h|lose lost lost|acc TC
 vergessen vergisst/vergisst vergaß vergessen h|forget forgot forgotten|acc TCX s
 verstehen = verstand verstanden h|understand understood understood|acc XP s
 lösen = = = h|solve|acc s
-beantworten = = = h|answer|acc jp
+beantworten = = = h|answer|acc Jp
 lernen = = = h|learn|acc h
 singen = sang gesungen h|sing sang sung|acc l
 hören = = = h|hear heard heard|acc lA s
@@ -299,7 +308,7 @@ begrüßen = = = h|greet|acc P
 wecken = = = h|wake_~up woke woken|acc P
 retten = = = h|rescue|acc PA
 verfolgen = = = h|pursue|acc PA
-umarmen = = = h|hug|acc P
+umarmen = = umarmt h|hug|acc P
 heiraten = = = h|marry|acc P
 stören = = = h|disturb|acc P
 überzeugen = = überzeugt h|convince|acc P
@@ -419,9 +428,10 @@ zurück-fahren fährst/fährt fuhr zurückgefahren s|drive_back drove driven|cit
 zurück-kehren = = = s|return|city
 """
 
-# German and English, comma after the English opener; all of them may open a German main clause.
-_OPENERS = """Leider|Unfortunately,; Zum Glück|Fortunately,; Deshalb|Therefore,; Trotzdem|Nevertheless,; Danach|Afterwards,;
-    Vielleicht|Maybe; Natürlich|Of course; Endlich|Finally,; Wahrscheinlich|Probably; Außerdem|Besides,"""
+# Sentence adverbs that open a main clause; the comma belongs to the English one.
+_OPENERS = """leider|unfortunately,; zum Glück|fortunately,; deshalb|therefore,; trotzdem|nevertheless,;
+    danach|afterwards,; vielleicht|maybe; natürlich|of course; endlich|finally,; wahrscheinlich|probably;
+    außerdem|besides,"""
 _FREQUENCIES = "immer|always; oft|often; nie|never; manchmal|sometimes; selten|rarely; meistens|usually; auch|also"
 _MANNERS = """schnell|quickly; langsam|slowly; vorsichtig|carefully; leise|quietly; allein|alone; laut|loudly;
     geduldig|patiently; ungern|reluctantly; heimlich|secretly; freiwillig|voluntarily"""
@@ -443,10 +453,10 @@ _WEEKDAYS = """Montag Monday; Dienstag Tuesday; Mittwoch Wednesday; Donnerstag T
 _MONTHS = """Januar January; Februar February; März March; April April; Mai May; Juni June; Juli July; August August;
     September September; Oktober October; November November; Dezember December"""
 
-_SMALL_GERMAN = """null ein zwei drei vier fünf sechs sieben acht neun zehn elf zwölf dreizehn vierzehn fünfzehn sechzehn
-    siebzehn achtzehn neunzehn""".split()
-_SMALL_ENGLISH = """zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen
-    seventeen eighteen nineteen""".split()
+_SMALL_GERMAN = """null ein zwei drei vier fünf sechs sieben acht neun zehn elf zwölf dreizehn vierzehn fünfzehn
+    sechzehn siebzehn achtzehn neunzehn""".split()
+_SMALL_ENGLISH = """zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen
+    sixteen seventeen eighteen nineteen""".split()
 _TENS_GERMAN = "zwanzig dreißig vierzig fünfzig sechzig siebzig achtzig neunzig".split()
 _TENS_ENGLISH = "twenty thirty forty fifty sixty seventy eighty ninety".split()
 
@@ -467,15 +477,19 @@ _MODALS = {
     "could": (("konnte", "konntest", "konnte", "konnten", "konntet", "konnten"), ("could",) * 3, None, ""),
     "had to": (("musste", "musstest", "musste", "mussten", "musstet", "mussten"), None, ("had",) * 3, "to"),
     "wanted": (("wollte", "wolltest", "wollte", "wollten", "wolltet", "wollten"), None, ("wanted",) * 3, "to"),
-    "might": (("durfte", "durftest", "durfte", "durften", "durftet", "durften"), ("was", "were", "was"), None, "allowed to"),
+    "might": (
+        ("durfte", "durftest", "durfte", "durften", "durftet", "durften"),
+        ("was", "were", "was"),
+        None,
+        "allowed to",
+    ),
 }
 _PLAIN = {"has": "have", "wants": "want", "had": "have", "wanted": "want"}
 _PAST_MODALS = ("could", "had to", "wanted", "might")
 
-# Conjunction, English, modes of the verb-final clause, comma-separated.
-_CONJUNCTIONS = """weil|because|present perfect present past modal pastmodal future; obwohl|although|present perfect past modal pastmodal;
-    wenn|when|habit; falls|if|habit modal; bevor|before|habit; sobald|as soon as|habit; damit|so that|habit modal;
-    solange|as long as|habit"""
+# Conjunction, English, modes of its clause: "all" for any tense, which the main clause then shares.
+_CONJUNCTIONS = """weil|because|all; weil|because|all; obwohl|although|all; wenn|when|habit; falls|if|habit modal;
+    bevor|before|habit; sobald|as soon as|habit; damit|so that|habit; solange|as long as|habit"""
 
 # Verbs with an infinitive clause (to / ing), a dass clause (that) or an indirect question (whether), as in _VERBS.
 _MATRIX_VERBS = """
@@ -606,6 +620,7 @@ class Verb(NamedTuple):
     objects: tuple[Noun, ...]
     progressive: bool
     subject: str
+    takes_place: bool
 
     @property
     def full_infinitive(self) -> str:
@@ -640,15 +655,16 @@ class VerbGroup(NamedTuple):
     plain: Tokens
 
 
+# Verbs that double their last consonant: getting, planned.
+_DOUBLING = "get sit swim run put cut stop plan begin forget let set jog hug admit".split()
+
+
 def _regular_past(word: str) -> str:
     if word.endswith("e"):
         return word + "d"
     if word.endswith("y") and word[-2] not in "aeou":
         return word[:-1] + "ied"
     return word + (word[-1] if word in _DOUBLING else "") + "ed"
-
-
-_DOUBLING = "get sit swim run put cut stop plan begin forget let set jog hug admit".split()
 
 
 def _third_person(word: str) -> str:
@@ -716,7 +732,9 @@ def _past(infinitive: str, irregular: str) -> tuple[str, ...]:
 
 def _participle(infinitive: str, prefix: str) -> str:
     stem = infinitive[:-1] if infinitive.endswith(("eln", "ern")) else infinitive[:-2]
-    inseparable = infinitive.startswith(("be", "ver", "er", "ent", "zer", "gehö", "gewö")) or infinitive.endswith("ieren")
+    inseparable = infinitive.startswith(("be", "ver", "er", "ent", "zer", "gehö", "gewö")) or infinitive.endswith(
+        "ieren"
+    )
     return prefix + ("" if inseparable else "ge") + stem + ("et" if _needs_e(stem) else "t")
 
 
@@ -758,6 +776,7 @@ def _verb(line: str) -> Verb:
         _nouns_of(classes),
         "s" not in details,
         next((detail[2:] for detail in details if detail.startswith("by")), "P"),
+        any(letter in classes for letter in "BNr"),
     )
 
 
@@ -797,7 +816,11 @@ def _adjective(entry: str) -> Adjective:
     base, comparative = german.split()
     plain, *irregular = english.split()
     return Adjective(
-        base, None if comparative == "-" else comparative, plain, irregular[0] if irregular else f"more {plain}", classes
+        base,
+        None if comparative == "-" else comparative,
+        plain,
+        irregular[0] if irregular else f"more {plain}",
+        classes,
     )
 
 
@@ -827,12 +850,19 @@ _MIXED = (("er", "e", "es", "en"), ("en", "e", "es", "en"), ("en",) * 4, ("en",)
 _STRONG = (("er", "e", "es", "e"), ("en", "e", "es", "e"), ("em", "er", "em", "en"), ("en", "er", "en", "er"))
 _EIN_ENDINGS = (("", "e", "", "e"), ("en", "e", "", "e"), ("em", "er", "em", "en"), ("es", "er", "es", "er"))
 _DIES_ENDINGS = (("er", "e", "es", "e"), ("en", "e", "es", "e"), ("em", "er", "em", "en"), ("es", "er", "es", "er"))
-_DER = (("der", "die", "das", "die"), ("den", "die", "das", "die"), ("dem", "der", "dem", "den"), ("des", "der", "des", "der"))
+_DER = (
+    ("der", "die", "das", "die"),
+    ("den", "die", "das", "die"),
+    ("dem", "der", "dem", "den"),
+    ("des", "der", "des", "der"),
+)
 _RELATIVE = (*_DER[:2], ("dem", "der", "dem", "denen"))
 _BARE = (("",) * 4,) * 4
 
 
-def _determiner(stem: str, endings: tuple[tuple[str, ...], ...], english: tuple[str, str], stemmed: str = "") -> Determiner:
+def _determiner(
+    stem: str, endings: tuple[tuple[str, ...], ...], english: tuple[str, str], stemmed: str = ""
+) -> Determiner:
     forms = tuple(tuple((stemmed or stem) + end if end else stem for end in row) for row in endings)
     return Determiner(forms, _MIXED if endings is _EIN_ENDINGS else _WEAK, english)
 
@@ -854,8 +884,12 @@ _DETERMINERS = {
     "euer": _determiner("euer", _EIN_ENDINGS, ("your", "your"), "eur"),
     "their": _determiner("ihr", _EIN_ENDINGS, ("their", "their")),
     "polite": _determiner("Ihr", _EIN_ENDINGS, ("your", "your")),
-    "many": Determiner((("viele", "", "", "viele"), ("viele",) * 4, ("vielen",) * 4, ("vieler",) * 4), _STRONG, ("many", "many")),
-    "some": Determiner((("einige",) * 4, ("einige",) * 4, ("einigen",) * 4, ("einiger",) * 4), _STRONG, ("some", "some")),
+    "many": Determiner(
+        (("viele", "", "", "viele"), ("viele",) * 4, ("vielen",) * 4, ("vieler",) * 4), _STRONG, ("many", "many")
+    ),
+    "some": Determiner(
+        (("einige",) * 4, ("einige",) * 4, ("einigen",) * 4, ("einiger",) * 4), _STRONG, ("some", "some")
+    ),
 }
 
 # German nominative, accusative, dative, reflexive; English subject and object; person, agreement, possessive.
@@ -872,7 +906,16 @@ _PRONOUNS = (
 _REFLEXIVES = ("mich", "dich", "sich", "uns", "euch", "sich")
 # Objects that a subject of each person may not take because they would have to be reflexive.
 _SAME_GROUP = {ICH: (0, 4), DU: (1, 5), ER: (), WIR: (0, 4), IHR: (1, 5), SIE: (1, 5, 6)}
-_CONTRACTIONS = {"in dem": "im", "an dem": "am", "zu dem": "zum", "zu der": "zur", "von dem": "vom", "bei dem": "beim"}
+_CONTRACTIONS = {
+    "in dem": "im",
+    "an dem": "am",
+    "zu dem": "zum",
+    "zu der": "zur",
+    "von dem": "vom",
+    "bei dem": "beim",
+    "in das": "ins",
+    "an das": "ans",
+}
 _BE, _WAS, _HAVE, _DO = ("am", "are", "is"), ("was", "were", "was"), ("have", "have", "has"), ("do", "do", "does")
 
 _PEOPLE = _nouns_of("P")
@@ -902,19 +945,27 @@ _DAYS, _MONTH_NAMES = ([entry.split() for entry in _entries(text)] for text in (
 
 _KEYS_PER_CLAUSE = 100
 # Link keys within a clause.
-_SUBJECT, _VERB, _AUXILIARY, _OBJECT, _SECOND, _TIME, _PLACE_KEY, _MANNER, _FRONT, _NOT, _LINK = range(1, 100, 9)
-_COUNTABLE_DETERMINERS = ("der", "der", "ein", "ein", "dieser", "bare", "number", "many", "some", "mein", "dein", "unser", "euer")
-_SUBJECT_DETERMINERS = ("der", "der", "der", "ein", "dieser", "mein", "unser", "jeder", "plural", "plural", "number", "dein", "no")
+_SUBJECT, _VERB, _AUXILIARY, _OBJECT, _SECOND, _TIME, _PLACE, _MANNER, _FRONT, _NOT, _LINK = range(1, 100, 9)
+_OBJECT_DETERMINERS = "der der ein ein dieser bare number many some mein dein unser euer".split()
+_SUBJECT_DETERMINERS = "der der der ein dieser mein unser jeder plural plural number dein no".split()
+# Kinds of time adverbs that go with a tense; the others take none.
 _TENSES = {
-    "present": ("any", "future"), "habit": (), "perfect": ("past", "any"), "past": ("past", "any"),
-    "future": ("future",), "modal": ("any", "future"), "pastmodal": ("past", "any"), "progressive": (), "gern": (),
-    "since": (), "pluperfect": (),
-}  # fmt: skip
-_MAIN_MODES = ("present",) * 9 + ("perfect",) * 8 + ("past",) * 2 + ("modal",) * 4 + ("pastmodal",) * 2 + (
-    "future", "future", "progressive", "progressive", "gern", "since")  # fmt: skip
-_QUESTION_MODES = ("present", "present", "perfect", "perfect", "modal", "future", "progressive")
-_SINCE_VERBS = ("wohnen", "arbeiten", "kennen", "lernen", "sammeln", "warten", "suchen")
-_FRAMES = ("acc",) * 9 + ("none",) * 3 + ("dat",) * 2 + ("both",) * 2 + ("both-to", "preposition", "preposition", "goal", "city", "place")
+    "present": ("any", "future"),
+    "modal": ("any", "future"),
+    "future": ("future",),
+    "perfect": ("past", "any"),
+    "past": ("past", "any"),
+    "pastmodal": ("past", "any"),
+}
+_PRESENT_MODES = ["present"] * 6 + ["modal"] * 3 + ["future", "progressive", "gern"]
+_TIMELESS_MODES = ["present"] * 5 + ["modal"] * 2 + ["future"]
+_PAST_MODES = ["perfect"] * 5 + ["past"] * 2 + ["pastmodal"] * 2
+_MAIN_MODES = _PRESENT_MODES + _PAST_MODES + ["present", "since"]
+_QUESTION_MODES = "present present perfect perfect modal future progressive".split()
+_TIME_UNITS = (("Jahren", "years"), ("Monaten", "months"), ("Wochen", "weeks"), ("Tagen", "days"))
+_SINCE_VERBS = "wohnen arbeiten kennen lernen sammeln warten suchen".split()
+_SINCE_LIST = tuple(verb for verb in _VERB_LIST if verb.infinitive in _SINCE_VERBS and not verb.prefix)
+_FRAMES = ["acc"] * 9 + ["none"] * 3 + "dat dat both both both-to preposition preposition goal city place".split()
 
 
 class Clause:
@@ -949,41 +1000,44 @@ class Clause:
         self.reflexive = [(_REFLEXIVES[person], key + _VERB)] if verb.reflexive else []
         self.tail = [(word, key + _VERB) for word in verb.english.tail.split()]
 
-    def _field(self) -> Tokens:
+    def field(self) -> Tokens:
+        """The German words between subject and clause-final verbs."""
         return self.pronoun + self.time + self.nouns + self.negation + self.post + self.place
+
+    def _subject_field(self) -> Tokens:
+        german = self.subject.german
+        return (german + self.reflexive if self.subject.pronoun else self.reflexive + german) + self.field()
 
     def german_main(self) -> Tokens:
         """Verb second, after the fronted constituent or the subject."""
         group, subject = self.group, self.subject
         if not self.front:
-            return subject.german + group.finite + self.reflexive + self._field() + group.right
+            return subject.german + group.finite + self.reflexive + self.field() + group.right
         return self.front + self.german_first()
 
     def german_first(self) -> Tokens:
         """Verb first, as in questions and after a fronted clause."""
-        group, subject = self.group, self.subject
-        inner = subject.german + self.reflexive if subject.pronoun else self.reflexive + subject.german
-        return group.finite + inner + self._field() + group.right
+        return self.group.finite + self._subject_field() + self.group.right
 
     def german_last(self) -> Tokens:
         """Verb last, as after a conjunction."""
-        return self.subject.german + self.reflexive + self._field() + self.group.last
+        return self._subject_field() + self.group.last
 
     def german_infinitive(self) -> Tokens:
         zu = [(word, self.key + _VERB) for word in self.verb.zu_infinitive.split()]
-        return self.reflexive + self._field() + zu
+        return self.reflexive + self.field() + zu
 
     def _complements(self) -> Tokens:
-        if self.particle_last:
-            objects = self.english_object + self.tail
-        else:
-            objects = self.tail + self.english_object
+        first, second = self.tail, self.english_object
+        objects = second + first if self.particle_last else first + second
         return objects + self.english_manner + self.english_place + self.companion + self.english_time
 
     def english_main(self) -> Tokens:
         group = self.group
         lead = self.lead + self.subject.english
-        if group.auxiliary:
+        if group.auxiliary and group.auxiliary[0][0] == "can" and self.english_negation:
+            verbs = [("cannot", group.auxiliary[0][1]), *group.main]
+        elif group.auxiliary:
             verbs = group.auxiliary + self.english_negation + self.frequency + group.main
         elif self.english_negation:
             verbs = group.support + self.english_negation + group.plain
@@ -1004,7 +1058,7 @@ class Clause:
 
 
 def _glue(tokens: Tokens) -> str:
-    text = " ".join([word for word, _ in tokens if word]).replace(" ,", ",")
+    text = " ".join([word for word, _ in tokens if word]).replace(" ,", ",").replace(",,", ",")
     return text[0].upper() + text[1:]
 
 
@@ -1019,7 +1073,13 @@ def _links(german: Tokens, english: Tokens) -> str:
 
 
 def _article(following: str) -> str:
-    return "an" if following[0] in "aeio" or following.startswith(("um", "un", "hon")) and not following.startswith(("uni", "honey")) else "a"
+    return (
+        "an"
+        if following[0] in "aeio"
+        or following.startswith(("um", "un", "hon"))
+        and not following.startswith(("uni", "honey"))
+        else "a"
+    )
 
 
 def _words(text: str, key: int) -> Tokens:
@@ -1072,13 +1132,16 @@ class _Composer:
 
     def owned_phrase(self, noun: Noun, case: int, key: int) -> tuple[Tokens, Tokens]:
         """A definite noun with a possessor: "das Haus meines Vaters", "my father's house", or "Annas Haus"."""
-        if self.chance(0.3):
+        # without an article, nouns like Lehrer would not show their number
+        if noun.plural and noun.singular[case] != noun.plural[case] and self.chance(0.3):
             name = self.pick(_NAMES)[0]
             own = [(noun.singular[case], key + 2)], _words(noun.english[0], key + 2)
             return [(f"{name}s", key), *own[0]], [(f"{name}'s", key), *own[1]]
         head, english_head = self.noun_phrase(noun, case, key, "der")
         owner = self.pick(_RELATIONS)
-        german, english = self.noun_phrase(owner, GENITIVE, key + 3, self.pick(("mein", "dein", "unser", "der")), adjective=0)
+        german, english = self.noun_phrase(
+            owner, GENITIVE, key + 3, self.pick(("mein", "dein", "unser", "der")), adjective=0
+        )
         last, last_key = english[-1]
         return head + german, [*english[:-1], (f"{last}'s", last_key), *english_head[1:]]
 
@@ -1094,7 +1157,7 @@ class _Composer:
             return self.pick(("bare", "bare", "bare", "der", "der", "dieser")), False
         if owner and self.chance(0.45 if noun.classes == "Pk" else 0.12):
             return owner, self.chance(0.15)
-        determiner = self.pick(_COUNTABLE_DETERMINERS)
+        determiner = self.pick(_OBJECT_DETERMINERS)
         return determiner, determiner in ("bare", "many", "some") or self.chance(0.12) and determiner != "ein"
 
     def object_phrase(
@@ -1118,7 +1181,9 @@ class _Composer:
             return self.pronoun_subject(int(self.random() * (8 if polite else 7)))
         if kind[0] == "P" and roll < 0.54:
             return self.name_subject()
-        return self.noun_subject(self.pick(_SUBJECTS[kind]))
+        return self.noun_subject(
+            self.pick(_SUBJECTS[kind]), _SUBJECT_DETERMINERS[:-1] if polite else _SUBJECT_DETERMINERS
+        )
 
     def pronoun_subject(self, index: int) -> Subject:
         nominative, _, _, _, english, _, person, agreement, owner = _PRONOUNS[index]
@@ -1152,48 +1217,52 @@ class _Composer:
 
     # Verbs
 
-    def verb_group(self, verb: Verb, mode: str, person: int, agreement: int, will: bool = False) -> VerbGroup:
-        """The German verb forms of `mode` with the English ones it stands for; `will` marks a present about the future."""
-        main_key, helper_key = self.key + _VERB, self.key + _AUXILIARY
-        english = verb.english
-        base = [(english.base, main_key)]
+    def verb_group(self, verb: Verb, mode: str, subject: Subject, will: bool = False) -> VerbGroup:
+        """The verb forms of both languages in `mode`; `will` marks a German present about the future."""
         if mode in ("modal", "pastmodal"):
-            return self.modal_group(verb, mode, person, agreement)
-        if mode in ("perfect", "pluperfect"):
-            table = (_HABEN, _HATTEN) if verb.auxiliary == "haben" else (_SEIN, _WAREN)
-            german = table[mode == "pluperfect"][person]
-            right = [(verb.participle, main_key)]
-            finite = [(german, helper_key)]
-            last = right + finite
-        elif mode == "future":
-            right = [(verb.full_infinitive, main_key)]
-            finite = [(_WERDEN[person], helper_key)]
-            last = right + finite
-        else:
-            form = (verb.past if mode == "past" else verb.present)[person]
-            finite = [(form, main_key)]
-            right = [(verb.prefix, main_key)] if verb.prefix else []
-            last = [(verb.prefix + form, main_key)]
-        if mode == "future" or will:
-            return VerbGroup(finite, right, last, [("will", helper_key)], base, [], [])
+            return self.modal_group(verb, mode, subject.person, subject.agreement)
+        german = self.german_verbs(verb, mode, subject.person)
+        return VerbGroup(
+            *german, *self.english_verbs(verb.english, "future" if will else mode, subject.agreement, verb)
+        )
+
+    def german_verbs(self, verb: Verb, mode: str, person: int) -> tuple[Tokens, Tokens, Tokens]:
+        """Finite verb, clause-final rest, and both in verb-last order."""
+        main_key, helper_key = self.key + _VERB, self.key + _AUXILIARY
+        if mode in ("perfect", "pluperfect", "future"):
+            if mode == "future":
+                table, main = _WERDEN, verb.full_infinitive
+            else:
+                tables = (_HABEN, _HATTEN) if verb.auxiliary == "haben" else (_SEIN, _WAREN)
+                table, main = tables[mode == "pluperfect"], verb.participle
+            finite, right = [(table[person], helper_key)], [(main, main_key)]
+            return finite, right, right + finite
+        form = (verb.past if mode == "past" else verb.present)[person]
+        right = [(verb.prefix, main_key)] if verb.prefix else []
+        return [(form, main_key)], right, [(verb.prefix + form, main_key)]
+
+    def english_verbs(self, english: EnglishVerb, mode: str, agreement: int, verb: Verb) -> tuple[Tokens, ...]:
+        """Auxiliary, main verb, do-support and plain form."""
+        main_key, helper_key = self.key + _VERB, self.key + _AUXILIARY
+        base = [(english.base, main_key)]
+        if mode == "future":
+            return [("will", helper_key)], base, [], []
         if mode == "progressive":
-            return VerbGroup(finite, right, last, [(_BE[agreement], helper_key)], [(english.gerund, main_key)], [], [])
-        if mode == "since":
-            helpers = [(_HAVE[agreement], helper_key)]
-            main = [("been", helper_key), (english.gerund, main_key)] if verb.progressive else [(english.participle, main_key)]
-            return VerbGroup(finite, right, last, helpers, main, [], [])
-        if mode == "pluperfect":
-            return VerbGroup(finite, right, last, [("had", helper_key)], [(english.participle, main_key)], [], [])
+            return [(_BE[agreement], helper_key)], [(english.gerund, main_key)], [], []
+        if mode == "since" and verb.progressive:
+            return [(_HAVE[agreement], helper_key)], [("been", helper_key), (english.gerund, main_key)], [], []
+        if mode in ("since", "pluperfect"):
+            helper = "had" if mode == "pluperfect" else _HAVE[agreement]
+            return [(helper, helper_key)], [(english.participle, main_key)], [], []
         if mode == "gern":
-            likes = ("likes" if agreement == THIRD else "like", helper_key)
-            plain = [("like", helper_key), ("to", helper_key), *base]
-            return VerbGroup(finite, right, last, [], [likes, ("to", helper_key), *base], [(_DO[agreement], main_key)], plain)
+            likes = "likes" if agreement == THIRD else "like"
+            main = [(likes, helper_key), ("to", helper_key), *base]
+            return [], main, [(_DO[agreement], main_key)], [("like", helper_key), ("to", helper_key), *base]
         if mode in ("perfect", "past"):
-            support, main = "did", english.past
-        else:
-            support, main = _DO[agreement], english.third if agreement == THIRD else english.base
-        support_key = helper_key if mode == "perfect" else main_key
-        return VerbGroup(finite, right, last, [], [(main, main_key)], [(support, support_key)], base)
+            support_key = helper_key if mode == "perfect" else main_key
+            return [], [(english.past, main_key)], [("did", support_key)], base
+        main_form = english.third if agreement == THIRD else english.base
+        return [], [(main_form, main_key)], [(_DO[agreement], main_key)], base
 
     def modal_group(self, verb: Verb, mode: str, person: int, agreement: int) -> VerbGroup:
         names = _PAST_MODALS if mode == "pastmodal" else ("can", "must", "want", "may", "should", "would")
@@ -1207,7 +1276,9 @@ class _Composer:
         word = finite_english[agreement]
         support = "did" if mode == "pastmodal" else _DO[agreement]
         plain = [(_PLAIN.get(word, word), helper_key), *base]
-        return VerbGroup(finite, right, right + finite, [], [(word, helper_key), *base], [(support, helper_key)], plain)
+        return VerbGroup(
+            finite, right, right + finite, [], [(word, helper_key), *base], [(support, helper_key)], plain
+        )
 
     # Clauses
 
@@ -1221,24 +1292,17 @@ class _Composer:
         gap: bool = False,
         negation: float = 0.13,
         extras: bool = True,
+        weather: bool = True,
     ) -> Clause:
         """A clause in one of `modes`; `gap` leaves its accusative, dative or prepositional object out."""
         self.key += _KEYS_PER_CLAUSE
         mode = self.pick(modes)
-        if verb is None:
-            verb = self.verb_for(mode, person_only=subject is not None, weather=mode == "habit")
-        if mode == "progressive" and not verb.progressive or mode == "gern" and (not verb.progressive or verb.subject[0] != "P"):
-            mode = "present"
-        if verb.subject == "*":
-            key = self.key + _SUBJECT
-            subject = Subject([("es", key)], [("it", key)], ER, THIRD, None, True, False)
-        elif subject is None:
-            subject = self.subject(verb.subject, polite)
-        if mode == "past" and subject.person in (DU, IHR):
-            mode = "perfect"
+        verb = verb or self.verb_for(mode, subject is not None, weather and mode == "habit")
+        subject = self.subject_for(verb, subject, polite)
+        mode = self._possible_mode(mode, verb, subject)
         time = self.draw_time(mode, extras)
-        group = self.verb_group(verb, mode, subject.person, subject.agreement, bool(time) and time[2] == "future" and mode == "present")
-        clause = Clause(subject, verb, group, self.key)
+        will = mode == "present" and time is not None and time[2] == "future"
+        clause = Clause(subject, verb, self.verb_group(verb, mode, subject, will), self.key)
         plain = mode in ("progressive", "gern", "since")
         negative = not plain and self.chance(negation) and not self._quantified(subject)
         self.add_time(clause, mode, time, extras and not negative and not time)
@@ -1246,10 +1310,23 @@ class _Composer:
             self.add_objects(clause, negative)
         elif negative:
             self.negate(clause)
-        elif verb.preposition:
-            clause.english_object = _words(verb.preposition[2], self.key + _SECOND) if verb.preposition[2] else []
         self.add_adjuncts(clause, extras and not gap)
         return clause
+
+    def subject_for(self, verb: Verb, given: Subject | None, polite: bool) -> Subject:
+        if verb.subject == "*":
+            key = self.key + _SUBJECT
+            return Subject([("es", key)], [("it", key)], ER, THIRD, None, True, False)
+        return given or self.subject(verb.subject, polite)
+
+    @staticmethod
+    def _possible_mode(mode: str, verb: Verb, subject: Subject) -> str:
+        """`mode`, or its neighbour where verb or person does not allow it."""
+        if mode == "progressive" and not verb.progressive:
+            return "present"
+        if mode == "gern" and not (verb.progressive and verb.subject[0] == "P"):
+            return "present"
+        return "perfect" if mode == "past" and subject.person in (DU, IHR) else mode
 
     @staticmethod
     def _quantified(subject: Subject) -> bool:
@@ -1270,7 +1347,7 @@ class _Composer:
         key = self.key + _TIME
         if mode == "since":
             return self.since(key)
-        kinds = _TENSES[mode]
+        kinds = _TENSES.get(mode)
         if not extras or not kinds or not self.chance(0.48):
             return None
         if "any" in kinds and self.chance(0.35):
@@ -1282,7 +1359,7 @@ class _Composer:
 
     def since(self, key: int) -> tuple[Tokens, Tokens, str]:
         value = 2 + int(self.random() * 29)
-        german, english = self.pick((("Jahren", "years"), ("Monaten", "months"), ("Wochen", "weeks"), ("Tagen", "days")))
+        german, english = self.pick(_TIME_UNITS)
         return (
             [("seit", key), (german_number(value), key + 1), (german, key + 2)],
             [("for", key), (english_number(value), key + 1), (english, key + 2)],
@@ -1294,7 +1371,7 @@ class _Composer:
             year = str(1900 + int(self.random() * 125))
             return [*_words("im Jahr", key), (year, key + 1)], [("in", key), (year, key + 1)], "past"
         value = 2 + int(self.random() * 29)
-        german, english = self.pick((("Jahren", "years"), ("Monaten", "months"), ("Wochen", "weeks"), ("Tagen", "days"), ("Stunden", "hours")))
+        german, english = self.pick((*_TIME_UNITS, ("Stunden", "hours")))
         return (
             [("vor", key), (german_number(value), key + 1), (german, key + 2)],
             [(english_number(value), key + 1), (english, key + 2), ("ago", key)],
@@ -1313,7 +1390,11 @@ class _Composer:
         if roll < 0.55:
             german, english = self.pick(_MONTH_NAMES)
             day = 1 + int(self.random() * 28)
-            return [("am", key), (f"{day}.", key + 2), (german, key + 1)], [("on", key), (english, key + 1), (str(day), key + 2)]
+            return [("am", key), (f"{day}.", key + 2), (german, key + 1)], [
+                ("on", key),
+                (english, key + 1),
+                (str(day), key + 2),
+            ]
         german, english = self.clock(key + 1)
         return [("um", key), *german], [("at", key), *english]
 
@@ -1375,7 +1456,7 @@ class _Composer:
     def add_accusative(self, clause: Clause, negative: bool) -> None:
         key, verb, subject = self.key + _OBJECT, clause.verb, clause.subject
         noun = self.pick(verb.objects)
-        if "P" in noun.classes and not subject.english[0][0] == "who" and self.chance(0.3):
+        if "P" in noun.classes and subject.english[0][0] != "who" and self.chance(0.3):
             index = self.pronoun_object(subject)
             pronoun = _PRONOUNS[index]
             if pronoun[1]:
@@ -1399,14 +1480,18 @@ class _Composer:
             index = int(self.random() * 7)
         return index
 
-    def person_dative(self, clause: Clause, key: int, nouns: Sequence[Noun], negative: bool) -> tuple[Tokens, Tokens, bool]:
+    def person_dative(
+        self, clause: Clause, key: int, nouns: Sequence[Noun], negative: bool
+    ) -> tuple[Tokens, Tokens, bool]:
         """A dative person: the words and whether they are a pronoun."""
         if not negative and self.chance(0.35):
             pronoun = _PRONOUNS[self.pronoun_object(clause.subject)]
             return [(pronoun[2], key)], [(pronoun[5], key)], True
         noun = self.pick(nouns)
         owner = clause.subject.owner
-        determiner = owner if owner and noun.classes == "Pk" else self.pick(("der", "der", "dieser", "mein", "unser", "ein"))
+        determiner = (
+            owner if owner and noun.classes == "Pk" else self.pick(("der", "der", "dieser", "mein", "unser", "ein"))
+        )
         if negative and determiner == "ein":
             determiner = "der"
         german, english = self.noun_phrase(noun, DATIVE, key, determiner, determiner != "ein" and self.chance(0.25))
@@ -1418,7 +1503,16 @@ class _Composer:
             clause.pronoun = german
         else:
             clause.nouns = german
-            clause.object_frontable = german[0][0] in ("dem", "der", "den", "diesem", "dieser", "diesen", "meinem", "meiner")
+            clause.object_frontable = german[0][0] in (
+                "dem",
+                "der",
+                "den",
+                "diesem",
+                "dieser",
+                "diesen",
+                "meinem",
+                "meiner",
+            )
         clause.english_object = english
         if negative:
             self.negate(clause)
@@ -1426,7 +1520,9 @@ class _Composer:
     def add_both(self, clause: Clause, negative: bool) -> None:
         person, english_person, pronoun = self.person_dative(clause, self.key + _SECOND, _PEOPLE, negative)
         noun = self.pick(clause.verb.objects)
-        german, english, determiner, _ = self.object_phrase(noun, ACCUSATIVE, self.key + _OBJECT, clause.subject.owner, negative)
+        german, english, determiner, _ = self.object_phrase(
+            noun, ACCUSATIVE, self.key + _OBJECT, clause.subject.owner, negative
+        )
         if pronoun:
             clause.pronoun, clause.nouns = person, german
         else:
@@ -1438,15 +1534,23 @@ class _Composer:
         if negative:
             self.negate(clause, german=determiner != "kein")
 
+    def _preposition(self, verb: Verb) -> Tokens:
+        word = verb.preposition[2] if verb.preposition else ""
+        return _words(word, self.key + _SECOND) if word else []
+
     def add_preposition(self, clause: Clause, negative: bool) -> None:
-        preposition, case, english_preposition = clause.verb.preposition or ("", DATIVE, "")
+        preposition, case, _ = clause.verb.preposition
         noun = self.pick(clause.verb.objects)
         german, english, _, _ = self.object_phrase(noun, case, self.key + _OBJECT, clause.subject.owner)
         key = self.key + _SECOND
         clause.place = _contract(preposition, german, key)
-        clause.english_object = [*(_words(english_preposition, key) if english_preposition else []), *english]
+        clause.english_object = self._preposition(clause.verb) + english
         if negative:
             self.negate(clause)
+
+    @staticmethod
+    def _may_name_place(verb: Verb) -> bool:
+        return verb.frame in ("none", "acc") and verb.progressive and not verb.takes_place
 
     def add_adjuncts(self, clause: Clause, extras: bool) -> None:
         frame, verb = clause.verb.frame, clause.verb
@@ -1455,37 +1559,43 @@ class _Composer:
             self.add_goal(clause)
         elif frame == "city":
             self.add_town(clause)
-        elif frame == "place":
+        elif frame == "place" or (self._may_name_place(verb) and extras and self.chance(0.22)):
             self.add_place(clause)
-        elif extras and frame in ("none", "acc") and verb.progressive and self.chance(0.22):
-            if not any(noun in _PLACE_NOUNS for noun in verb.objects):
-                self.add_place(clause)
         if extras and person and frame in ("none", "goal") and self.chance(0.1):
             german, english, _ = self.person_dative(clause, self.key + _SECOND, _PEOPLE, True)
             clause.post = [("mit", self.key + _MANNER), *german]
             clause.companion = [("with", self.key + _MANNER), *english]
-        elif extras and person and frame in ("none", "acc", "goal") and verb.progressive and not clause.frequency and self.chance(0.08):
+        elif (
+            extras
+            and person
+            and frame in ("none", "acc", "goal")
+            and verb.progressive
+            and not clause.frequency
+            and self.chance(0.08)
+        ):
             german, english = self.pick(_PAIR_LISTS["manner"])
             clause.post = [(german, self.key + _MANNER)]
             clause.english_manner = [(english, self.key + _MANNER)]
 
     def add_goal(self, clause: Clause) -> None:
-        key = self.key + _PLACE_KEY
+        key = self.key + _PLACE
         if self.chance(0.15):
             clause.place, clause.english_place = _words("nach Hause", key), [("home", key)]
             return
         place = self.pick(_PLACE_LIST)
-        german, english = self.noun_phrase(place.noun, place.goal_case, key + 1, self.pick(("der",) * 5 + ("dieser", "ein")), adjective=0.15)
+        german, english = self.noun_phrase(
+            place.noun, place.goal_case, key + 1, self.pick(("der",) * 5 + ("dieser", "ein")), adjective=0.15
+        )
         clause.place, clause.english_place = _contract(place.goal, german, key), [("to", key), *english]
 
     def add_town(self, clause: Clause) -> None:
-        key = self.key + _PLACE_KEY
+        key = self.key + _PLACE
         german, english = self.pick(_TOWNS)
         clause.place = [("nach", key), (german, key + 1)]
         clause.english_place = [("to", key), (english, key + 1)]
 
     def add_place(self, clause: Clause) -> None:
-        german, english = self.place_phrase(self.key + _PLACE_KEY)
+        german, english = self.place_phrase(self.key + _PLACE)
         clause.place, clause.english_place = german, english
 
     def place_phrase(self, key: int) -> tuple[Tokens, Tokens]:
@@ -1493,7 +1603,9 @@ class _Composer:
         if roll < 0.1:
             return _words("zu Hause", key), _words("at home", key)
         if roll < 0.2:
-            german, english = self.pick((("hier", "here"), ("dort", "there"), ("draußen", "outside"), ("oben", "upstairs")))
+            german, english = self.pick(
+                (("hier", "here"), ("dort", "there"), ("draußen", "outside"), ("oben", "upstairs"))
+            )
             return [(german, key)], [(english, key)]
         if roll < 0.35:
             german, english = self.pick(_TOWNS)
@@ -1505,10 +1617,10 @@ class _Composer:
 
 
 def _attributive(adjective: str) -> str:
-    """The form before an ending: teuer loses its e (teures), dunkel too (dunkles)."""
+    """The stem before an ending: teures, dunkles and müdes lose an e."""
     if adjective in ("teuer", "dunkel"):
         return adjective[:-2] + adjective[-1]
-    return adjective
+    return adjective.removesuffix("e")
 
 
 def _contract(preposition: str, phrase: Tokens, key: int) -> Tokens:
@@ -1518,15 +1630,10 @@ def _contract(preposition: str, phrase: Tokens, key: int) -> Tokens:
     return [(preposition, key), *phrase]
 
 
-_SINCE_LIST = tuple(
-    verb for verb in _VERB_LIST if verb.infinitive in _SINCE_VERBS and not verb.prefix
-)
-
 Sentence = tuple[Tokens, Tokens, str]
 _COMMA: Token = (",", 0)
 _WH = (("wann", "when"), ("wo", "where"), ("warum", "why"))
 _QUESTION_OBJECTS = {"acc": ("wen", "whom", "was", "what"), "dat": ("wem", "whom", "", "")}
-_PLACE_NOUNS = frozenset(place.noun for place in _PLACE_LIST)
 _ACCUSATIVE_VERBS = {
     classes: tuple(v for v in _BY_FRAME["acc"] if v.subject == "P" and any(n.classes == classes for n in v.objects))
     for classes in _FITTING
@@ -1536,13 +1643,15 @@ _PASSIVE_VERBS = tuple(
     if verb.progressive and verb.subject == "P" and (verb.english.separable or not verb.english.tail)
 )  # fmt: skip
 _ASKED = {
-    frame: tuple(v for v in _BY_FRAME[frame] if v.subject == "P" and not v.english.tail.endswith("of")) for frame in ("acc", "dat")
+    frame: tuple(v for v in _BY_FRAME[frame] if v.subject == "P" and not v.english.tail.endswith("of"))
+    for frame in ("acc", "dat")
 }
 _MATRIX = {kind: tuple(v for v in _MATRIX_LIST if v.frame == kind) for kind in ("to", "ing", "that", "whether")}
 _WISSEN = next(verb for verb in _MATRIX_LIST if verb.infinitive == "wissen")
 _ORDERS = tuple(
     verb for verb in _VERB_LIST
-    if verb.progressive and verb.subject[0] == "P" and verb.infinitive not in ("erkälten", "verlaufen", "gewöhnen", "verlieben")
+    if verb.progressive and verb.subject[0] == "P"
+    and verb.infinitive not in ("erkälten", "verlaufen", "gewöhnen", "verlieben")
 )  # fmt: skip
 _HEADS = ("der", "der", "der", "ein", "dieser")
 _THINGS = tuple(noun for noun in _ALL_NOUNS if noun.plural and noun.classes[0] in "TCRWVF")
@@ -1580,7 +1689,12 @@ class _SentenceComposer(_Composer):
         fronted = self.chance(0.5)
         clause = self.clause(modes, polite=fronted, **options)
         if fronted:
-            self.front(clause, force=clause.subject.english[0][0] == "you" and clause.subject.german[0][0] == "Sie" or self.chance(0.4))
+            self.front(
+                clause,
+                force=clause.subject.english[0][0] == "you"
+                and clause.subject.german[0][0] == "Sie"
+                or self.chance(0.4),
+            )
         return clause
 
     def simple(self) -> Sentence:
@@ -1603,14 +1717,14 @@ class _SentenceComposer(_Composer):
         opener, clause = self.asked_clause()
         return [opener[0], *clause.german_first()], [opener[1], *clause.english_question()], "?"
 
-    def asked_clause(self) -> tuple[tuple[Token, Token], Clause]:
+    def asked_clause(self, modes: Sequence[str] = _QUESTION_MODES) -> tuple[tuple[Token, Token], Clause]:
         """A clause that lacks the object a question word asks for."""
         frame = "acc" if self.chance(0.75) else "dat"
         verb = self.pick(_ASKED[frame])
         person, english_person, thing, english_thing = _QUESTION_OBJECTS[frame]
         personal = "P" in self.pick(verb.objects).classes
         german, english = (person, english_person) if personal or not thing else (thing, english_thing)
-        clause = self.clause(_QUESTION_MODES, verb=verb, polite=True, negation=0, gap=True)
+        clause = self.clause(modes, verb=verb, polite=True, negation=0, gap=True)
         key = self.key + _OBJECT
         return ((german, key), (english, key)), clause
 
@@ -1629,31 +1743,41 @@ class _SentenceComposer(_Composer):
 
     def adverb_question(self) -> Sentence:
         german, english = self.pick(_WH)
-        clause = self.clause(_QUESTION_MODES, polite=True, negation=0.2 if german == "warum" else 0, extras=german == "warum")
+        clause = self.clause(
+            _QUESTION_MODES, polite=True, negation=0.2 if german == "warum" else 0, extras=german == "warum"
+        )
         key = self.key + _FRONT
-        self._drop_place(clause, german)
+        german = self._place_word(clause, german)
         return [(german, key), *clause.german_first()], [(english, key), *clause.english_question()], "?"
 
     @staticmethod
-    def _drop_place(clause: Clause, word: str) -> None:
-        """ "Wo" asks for the place, so none is named."""
-        if word == "wo" and clause.english_place and clause.verb.frame == "place":
-            clause.place, clause.english_place = [], []
+    def _place_word(clause: Clause, word: str) -> str:
+        """ "Wo", or "wohin" with a verb of motion, asks for the place, which the clause then does not name."""
+        if word != "wo" or not clause.english_place:
+            return word
+        clause.place, clause.english_place = [], []
+        return "wohin" if clause.verb.frame in ("goal", "city") else word
 
-    def subordinate(self, polite: bool = True) -> Sentence:
-        german, english, modes = self.pick(_PAIR_LISTS["conjunction"])
-        clause = self.clause(modes.split(), polite=polite)
+    def subordinate(self) -> tuple[Tokens, Tokens, Sequence[str]]:
+        """A clause with its conjunction, and the modes of a main clause that agrees with it in time."""
+        german, english, names = self.pick(_PAIR_LISTS["conjunction"])
+        if names == "all":
+            main_modes = modes = self.pick((_PAST_MODES, _PRESENT_MODES))
+        else:
+            main_modes, modes = _TIMELESS_MODES, names.split()
+        negation = 0 if german in ("bevor", "sobald") else 0.13
+        clause = self.clause(modes, polite=True, negation=negation, weather=german != "damit")
         key = self.key + _LINK
-        return [(german, key), *clause.german_last()], [*_words(english, key), *clause.english_main()], german
+        return [(german, key), *clause.german_last()], [*_words(english, key), *clause.english_main()], main_modes
 
     def clause_after(self) -> Sentence:
-        clause = self.main()
-        german, english, _ = self.subordinate()
+        german, english, modes = self.subordinate()
+        clause = self.main(modes)
         return [*clause.german_main(), _COMMA, *german], [*clause.english_main(), *english], "."
 
     def clause_before(self) -> Sentence:
-        german, english, _ = self.subordinate()
-        clause = self.clause(polite=True)
+        german, english, modes = self.subordinate()
+        clause = self.clause(modes, polite=True)
         return [*german, _COMMA, *clause.german_first()], [*english, _COMMA, *clause.english_main()], "."
 
     def past_sequence(self) -> Sentence:
@@ -1667,37 +1791,47 @@ class _SentenceComposer(_Composer):
 
     def reported(self) -> Sentence:
         """A verb of saying or thinking with a dass clause."""
-        matrix = self.main(("present", "present", "perfect", "past"), verb=self.pick(_MATRIX["that"]), extras=False)
+        past = self.chance(0.5)
+        modes = ("perfect", "past") if past else ("present",)
+        matrix = self.main(modes, verb=self.pick(_MATRIX["that"]), extras=False)
         german, english = matrix.german_main(), matrix.english_main()
-        clause = self.clause(polite=True)
+        clause = self.clause(_PAST_MODES if past else _MAIN_MODES, polite=True)
         key = self.key + _LINK
-        return [*german, _COMMA, ("dass", key), *clause.german_last()], [*english, ("that", key), *clause.english_main()], "."
+        return (
+            [*german, _COMMA, ("dass", key), *clause.german_last()],
+            [*english, ("that", key), *clause.english_main()],
+            ".",
+        )
 
     def indirect_question(self) -> Sentence:
+        past = self.chance(0.3)
+        modes, mark = ("perfect", "past") if past else ("present", "present", "modal"), "."
         if self.chance(0.4):
-            matrix = self.clause(("present", "past"), verb=_WISSEN, extras=False, negation=1)
-            german, english, mark = matrix.german_main(), matrix.english_main(), "."
+            matrix = self.clause(("past",) if past else ("present",), verb=_WISSEN, extras=False, negation=1)
         elif self.chance(0.3):
+            past, mark = False, "?"
             matrix = self.clause(("present",), subject=self.addressee(), verb=_WISSEN, extras=False, negation=0)
-            german, english, mark = matrix.german_first(), matrix.english_question(), "?"
         else:
-            matrix = self.main(("present", "perfect", "past", "modal"), verb=self.pick(_MATRIX["whether"]), extras=False, negation=0)
-            german, english, mark = matrix.german_main(), matrix.english_main(), "."
-        asked, english_asked = self.embedded_question()
+            matrix = self.main(modes, verb=self.pick(_MATRIX["whether"]), extras=False, negation=0)
+        if mark == "?":
+            german, english = matrix.german_first(), matrix.english_question()
+        else:
+            german, english = matrix.german_main(), matrix.english_main()
+        asked, english_asked = self.embedded_question(_PAST_MODES if past else _QUESTION_MODES)
         return [*german, _COMMA, *asked], english + english_asked, mark
 
     def addressee(self) -> Subject:
         self.key += _KEYS_PER_CLAUSE
         return self.pronoun_subject(self.pick((1, 5, 7)))
 
-    def embedded_question(self) -> tuple[Tokens, Tokens]:
+    def embedded_question(self, modes: Sequence[str]) -> tuple[Tokens, Tokens]:
         roll = self.random()
         if roll < 0.25:
-            opener, clause = self.asked_clause()
+            opener, clause = self.asked_clause(modes)
             return [opener[0], *clause.german_last()], [opener[1], *clause.english_main()]
         word, english = ("ob", "whether") if roll < 0.55 else self.pick(_WH)
-        clause = self.clause(_QUESTION_MODES, polite=True, extras=word in ("ob", "warum"))
-        self._drop_place(clause, word)
+        clause = self.clause(modes, polite=True, extras=word in ("ob", "warum"))
+        word = self._place_word(clause, word)
         key = self.key + _LINK
         return [(word, key), *clause.german_last()], [(english, key), *clause.english_main()]
 
@@ -1727,7 +1861,9 @@ class _SentenceComposer(_Composer):
             subject = self.name_subject() if self.chance(0.3) else self.noun_subject(self.pick(_PEOPLE))
         else:
             subject = self.pronoun_subject(self.pick((0, 1, 2, 4)))
-        clause = self.clause(("present", "perfect", "perfect", "past", "modal"), verb=verb, subject=subject, gap=True, negation=0.05)
+        clause = self.clause(
+            ("present", "perfect", "perfect", "past", "modal"), verb=verb, subject=subject, gap=True, negation=0.05
+        )
         key = self.key + _OBJECT
         english = "whom" if "P" in noun.classes else "that"
         return [(_RELATIVE[ACCUSATIVE][column], key), *clause.german_last()], [(english, key), *clause.english_main()]
@@ -1743,11 +1879,15 @@ class _SentenceComposer(_Composer):
         """The relative clause stands inside the main clause."""
         plural, noun = self.chance(0.25), self.pick(_PEOPLE)
         head, english_head = self.head(noun, NOMINATIVE, plural)
-        relative = self.pick((self.relative_subject, self.relative_subject, self.relative_object, self.relative_dative))
+        relative = self.pick(
+            (self.relative_subject, self.relative_subject, self.relative_object, self.relative_dative)
+        )
         german, english = relative(noun, plural)
         person, agreement = (SIE, OTHER) if plural else (ER, THIRD)
         owner = "their" if plural else ("his", "her", None)[noun.gender]
-        subject = Subject([*head, _COMMA, *german, _COMMA], english_head + english, person, agreement, owner, False, False)
+        subject = Subject(
+            [*head, _COMMA, *german, _COMMA], english_head + english, person, agreement, owner, False, False
+        )
         clause = self.main(("present", "perfect", "past", "modal"), subject=subject, negation=0.05)
         return clause.german_main(), clause.english_main(), "."
 
@@ -1767,11 +1907,13 @@ class _SentenceComposer(_Composer):
         while verb.subject != "P":
             verb = self.pick(_BY_FRAME["acc"])
         noun = self.pick(verb.objects)
-        while noun.plural is None:
+        if noun.plural is None:
             return self.relative_extraposed()
         plural = self.chance(0.25)
         head, english_head = self.head(noun, ACCUSATIVE, plural)
-        main = self.clause(("present", "perfect", "perfect", "modal", "future"), verb=verb, gap=True, negation=0, extras=False)
+        main = self.clause(
+            ("present", "perfect", "perfect", "modal", "future"), verb=verb, gap=True, negation=0, extras=False
+        )
         main.nouns, main.english_object = head, english_head
         german, english = main.german_main(), main.english_main()
         if "P" in noun.classes and self.chance(0.55):
@@ -1794,7 +1936,12 @@ class _SentenceComposer(_Composer):
         clause = self.controlled(subject)
         key = self.key + _LINK
         word, link, form = self.pick(
-            (("um", "in order to", "base"), ("um", "in order to", "base"), ("ohne", "without", "gerund"), ("anstatt", "instead of", "gerund"))
+            (
+                ("um", "in order to", "base"),
+                ("um", "in order to", "base"),
+                ("ohne", "without", "gerund"),
+                ("anstatt", "instead of", "gerund"),
+            )
         )
         return (
             [*german, _COMMA, (word, key), *clause.german_infinitive()],
@@ -1811,7 +1958,11 @@ class _SentenceComposer(_Composer):
         subject = self.subject_ahead()
         kind = self.pick(("to", "to", "to", "ing"))
         main = self.main(
-            ("present", "present", "perfect", "past", "future"), subject=subject, verb=self.pick(_MATRIX[kind]), negation=0.05, extras=False
+            ("present", "present", "perfect", "past", "future"),
+            subject=subject,
+            verb=self.pick(_MATRIX[kind]),
+            negation=0.05,
+            extras=False,
         )
         german, english = main.german_main(), main.english_main()
         clause = self.controlled(subject)
@@ -1839,7 +1990,7 @@ class _SentenceComposer(_Composer):
         form = {1: verb.imperative, 5: verb.present[IHR], 7: verb.infinitive}[index]
         polite = subject.german if index == 7 else []
         right = [(verb.prefix, key)] if verb.prefix else []
-        german = [(form, key), *polite, *clause.reflexive, *clause._field(), *right]
+        german = [(form, key), *polite, *clause.reflexive, *clause.field(), *right]
         english = clause.english_plain()
         if clause.english_negation:
             english = [("do", key), *clause.english_negation, *english]
@@ -1848,12 +1999,17 @@ class _SentenceComposer(_Composer):
         return german, english, "!"
 
     def coordination(self) -> Sentence:
-        first, (word, english) = self.main(), self.pick((("und", "and"), ("aber", "but")))
+        modes = self.pick((_PRESENT_MODES, _PAST_MODES))
+        first, (word, english) = self.main(modes), self.pick((("und", "and"), ("aber", "but")))
         comma = [_COMMA] if word == "aber" else []
         start, english_start = first.german_main() + comma, first.english_main() + comma
-        second = self.main()
+        second = self.main(modes)
         key = self.key + _LINK
-        return [*start, (word, key), *second.german_main()], [*english_start, (english, key), *second.english_main()], "."
+        return (
+            [*start, (word, key), *second.german_main()],
+            [*english_start, (english, key), *second.english_main()],
+            ".",
+        )
 
     # Descriptions
 
@@ -1882,7 +2038,11 @@ class _SentenceComposer(_Composer):
         german, english = self.described(noun, plural)
         predicate, english_predicate = self.predicate(noun, plural)
         if self.chance(0.25):
-            return [predicate[0], *german, *predicate[1:]], [english_predicate[0], *english, *english_predicate[1:]], "?"
+            return (
+                [predicate[0], *german, *predicate[1:]],
+                [english_predicate[0], *english, *english_predicate[1:]],
+                "?",
+            )
         return german + predicate, english + english_predicate, "."
 
     def comparison(self) -> Sentence:
@@ -1910,14 +2070,16 @@ class _SentenceComposer(_Composer):
     def existence(self) -> Sentence:
         """ "Im Garten gibt es drei Bäume.", "There are three trees in the garden."""
         self.key += _KEYS_PER_CLAUSE
-        place, english_place = self.place_phrase(self.key + _PLACE_KEY)
+        place, english_place = self.place_phrase(self.key + _PLACE)
         determiner = self.pick(("ein", "number", "number", "many", "some", "no"))
         plural = determiner not in ("ein", "no") or determiner == "no" and self.chance(0.5)
         german, english = self.noun_phrase(self.pick(_LISTED), ACCUSATIVE, self.key + _OBJECT, determiner, plural)
         past, key = self.chance(0.3), self.key + _VERB
         verb = ("gab" if past else "gibt", key), ("es", key)
         english_verb = ("there", key), ((_WAS if past else _BE)[OTHER if plural else THIRD], key)
-        start = [*place, *verb, *german] if self.chance(0.6) else [verb[1], verb[0], *german, *place]
+        start = (
+            [*place, *verb, *german] if len(place) == 1 or self.chance(0.6) else [verb[1], verb[0], *german, *place]
+        )
         return start, [*english_verb, *english, *english_place], "."
 
     def price(self) -> Sentence:
@@ -1925,7 +2087,10 @@ class _SentenceComposer(_Composer):
         german, english = self.described(noun, plural)
         key = self.key + _FRONT
         amount, english_amount = self.amount()
-        value, english_value = [(amount, key + 1), ("Euro", key + 2)], [(english_amount, key + 1), ("euros", key + 2)]
+        value, english_value = (
+            [(amount, key + 1), ("Euro", key + 2)],
+            [*_words(english_amount, key + 1), ("euros", key + 2)],
+        )
         if self.chance(0.3):
             finite = "haben" if plural else "hat"
             return [*german, (finite, 0), *value, ("gekostet", key)], [*english, ("cost", key), *english_value], "."
@@ -1945,7 +2110,9 @@ class _SentenceComposer(_Composer):
 
     def age(self) -> Sentence:
         self.key += _KEYS_PER_CLAUSE
-        subject = self.noun_subject(self.pick(_RELATIONS), ("mein", "dein", "unser")) if self.chance(0.5) else self.subject()
+        subject = (
+            self.noun_subject(self.pick(_RELATIONS), ("mein", "dein", "unser")) if self.chance(0.5) else self.subject()
+        )
         key, value, past = self.key + _FRONT, 2 + int(self.random() * 97), self.chance(0.2)
         finite = (_WAREN if past else _SEIN)[subject.person]
         english = (_WAS if past else _BE)[subject.agreement]
@@ -1981,7 +2148,11 @@ class _SentenceComposer(_Composer):
                 ".",
             )
         finite, english = self.pick((("ist", "is"), ("war", "was")))
-        return [*subject.german, (finite, key), (job.singular[0], key + 1)], [*subject.english, (english, key), *named], "."
+        return (
+            [*subject.german, (finite, key), (job.singular[0], key + 1)],
+            [*subject.english, (english, key), *named],
+            ".",
+        )
 
     def liking(self) -> Sentence:
         """gefallen turns subject and object round: "Das Buch gefällt mir", "I like the book"."""
@@ -1996,7 +2167,11 @@ class _SentenceComposer(_Composer):
             third = True
         negation = [("nicht", key + 1)] if negative else []
         english = ("liked" if past else "likes" if third else "like"), key
-        verbs = [("did" if past else "does" if third else "do", key), ("not", key + 1), ("like", key)] if negative else [english]
+        verbs = (
+            [("did" if past else "does" if third else "do", key), ("not", key + 1), ("like", key)]
+            if negative
+            else [english]
+        )
         english_words = [*english_person, *verbs, *english_thing]
         if past and self.chance(0.6):
             finite, right = ("haben" if plural else "hat", key), [("gefallen", key)]
@@ -2017,7 +2192,9 @@ class _SentenceComposer(_Composer):
         time = self.draw_time("past", True) or ([], [], "")
         agent: tuple[Tokens, Tokens] = [], []
         if self.chance(0.6):
-            person, english_person = self.noun_phrase(self.pick(_PEOPLE), DATIVE, key + _OBJECT, self.pick(("der", "ein", "mein")))
+            person, english_person = self.noun_phrase(
+                self.pick(_PEOPLE), DATIVE, key + _OBJECT, self.pick(("der", "ein", "mein"))
+            )
             agent = _contract("von", person, key + _SECOND), [("by", key + _SECOND), *english_person]
         verbs = [(verb.english.participle, key + _VERB), *[(word, key + _VERB) for word in verb.english.tail.split()]]
         finite = ("wurden" if plural else "wurde", key + _AUXILIARY)
@@ -2025,7 +2202,11 @@ class _SentenceComposer(_Composer):
         words = [*time[0], finite, *german] if front else [*german, finite, *time[0]]
         helper = ("were" if plural else "was", key + _AUXILIARY)
         core = [*english, helper, *verbs, *agent[1]]
-        return [*words, *agent[0], (verb.participle, key + _VERB)], [*time[1], *core] if front else [*core, *time[1]], "."
+        return (
+            [*words, *agent[0], (verb.participle, key + _VERB)],
+            [*time[1], *core] if front else [*core, *time[1]],
+            ".",
+        )
 
     def compose(self) -> Sentence:
         self.key = 0
@@ -2034,7 +2215,8 @@ class _SentenceComposer(_Composer):
 
 _PATTERNS: tuple[tuple[Callable[[_SentenceComposer], Sentence], int], ...] = (
     (_SentenceComposer.simple, 26), (_SentenceComposer.question, 7), (_SentenceComposer.who_question, 2),
-    (_SentenceComposer.object_question, 3), (_SentenceComposer.which_question, 3), (_SentenceComposer.adverb_question, 3),
+    (_SentenceComposer.object_question, 3), (_SentenceComposer.which_question, 3),
+    (_SentenceComposer.adverb_question, 3),
     (_SentenceComposer.clause_after, 9), (_SentenceComposer.clause_before, 7), (_SentenceComposer.past_sequence, 3),
     (_SentenceComposer.reported, 6), (_SentenceComposer.indirect_question, 5),
     (_SentenceComposer.relative_in_subject, 4), (_SentenceComposer.relative_in_description, 3),
@@ -2047,14 +2229,20 @@ _PATTERNS: tuple[tuple[Callable[[_SentenceComposer], Sentence], int], ...] = (
 _PATTERN_TABLE = tuple(pattern for pattern, weight in _PATTERNS for _ in range(weight))
 
 
-def _generate(seed: int | str, exclude: Container[str], seen: set[str] | None, with_alignment: bool) -> Iterator[tuple[str, ...]]:
+def _generate(
+    seed: int | str, exclude: Container[str], seen: set[str] | None, with_alignment: bool
+) -> Iterator[tuple[str, ...]]:
     composer = _SentenceComposer(seed)
     while True:
         german, english, mark = composer.compose()
         while german[-1] == _COMMA:
             german = german[:-1]
-        source = _glue(german).replace(",,", ",") + mark
-        if not MIN_WORDS <= source.count(" ") + 1 <= MAX_WORDS or source in exclude or (seen is not None and source in seen):
+        source = _glue(german) + mark
+        if (
+            not MIN_WORDS <= source.count(" ") + 1 <= MAX_WORDS
+            or source in exclude
+            or (seen is not None and source in seen)
+        ):
             continue
         target = _glue(english)
         target += "" if target.endswith(".") and mark == "." else mark
@@ -2147,7 +2335,9 @@ def write_toy_corpus(
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Command line: python -m hf_deepnmt.toy_corpus FOLDER --train 20000 --seed 0."""
-    parser = argparse.ArgumentParser(prog="python -m hf_deepnmt.toy_corpus", description="Write a German-English toy corpus.")
+    parser = argparse.ArgumentParser(
+        prog="python -m hf_deepnmt.toy_corpus", description="Write a German-English toy corpus."
+    )
     parser.add_argument("folder", type=Path, help="folder for train.de, train.en, validation.de, ...")
     for name, size in (("train", 20000), ("validation", 500), ("test", 500)):
         parser.add_argument(f"--{name}", type=int, default=size, help=f"number of {name} pairs ({size})")

@@ -20,14 +20,14 @@ from datasets import Dataset, DatasetDict
 from transformers import AutoTokenizer, PreTrainedTokenizerBase, set_seed
 from transformers.utils import logging
 
-from .checkpoints import average_checkpoints, best_checkpoints, last_checkpoints
+from .checkpoints import last_checkpoints
 from .corpora import CORPORA, load_corpus
 from .data import DataReport, clean_pairs, load_pairs, preprocess_pairs, tokenize_pairs
 from .evaluation import evaluate_translations, translate_lines
 from .models import ARCHITECTURES
 from .provenance import run_info, write_results
 from .tokenization import target_size, train_tokenizer
-from .trainer import DeepNMTTrainer, DeepNMTTrainingArguments
+from .trainer import AVERAGE_FOLDER, DeepNMTTrainer, DeepNMTTrainingArguments
 
 
 logger = logging.get_logger(__name__)
@@ -100,6 +100,7 @@ class Recipe:
         model: `model_type`, a row of `ARCHITECTURES`, and fields of its config; vocabulary sizes come from the tokenizer.
         training: fields of `DeepNMTTrainingArguments`.
         init_from: a checkpoint of the same architecture to start from.
+        card: what the model card says beside the results, as in `model_card.render_model_card`.
     """
 
     description: str = ""
@@ -109,6 +110,7 @@ class Recipe:
     training: dict[str, Any] = field(default_factory=dict)
     evaluation: EvaluationSettings = field(default_factory=EvaluationSettings)
     init_from: str | None = None
+    card: dict[str, Any] = field(default_factory=dict)
 
 
 def refuse_unknown(given, known, where: str):
@@ -306,18 +308,12 @@ def resume_point(output: Path) -> str | None:
     return str(found[-1]) if found else None
 
 
-def averaged_model(trainer: DeepNMTTrainer, output: Path, model):
-    """The model of the run: averaged as the arguments say, else the best or last one that the trainer holds."""
-    args = trainer.args
-    chosen = []
-    if args.average_best:
-        chosen = best_checkpoints(output, args.average_best, "eval_bleu")
-    elif args.average_last:
-        chosen = last_checkpoints(output, args.average_last)
-    if len(chosen) < 2:
+def final_model(output: Path, model):
+    """The average of checkpoints where the arguments ask for one, else the model as the trainer left it."""
+    folder = output / AVERAGE_FOLDER
+    if not folder.is_dir():
         return model
-    average_checkpoints(chosen, output / "averaged")
-    return type(model).from_pretrained(output / "averaged", attn_implementation=model.config._attn_implementation)
+    return type(model).from_pretrained(folder, attn_implementation=model.config._attn_implementation)
 
 
 def test_model(model, tokenizer, data: DatasetDict, recipe: Recipe, output: Path) -> dict[str, Any]:
@@ -372,12 +368,13 @@ def train(arguments: list[str]) -> dict[str, Any]:
     if not trainer.is_world_process_zero():
         return {}
     trainer.save_state()
-    final = averaged_model(trainer, output, model).eval()
+    final = final_model(output, model).eval()
     final.save_pretrained(output / MODEL_FOLDER)
     tokenizer.save_pretrained(output / MODEL_FOLDER)
     results = {
         "recipe": without_folders(dataclasses.asdict(recipe)),
-        "model": {"parameters": final.num_parameters(), "model_type": final.config.model_type},
+        "config": final.config.to_dict(),
+        "card": recipe.card,
         "data": json.loads((output / "data_report.json").read_text(encoding="utf-8")),
         "training": {**outcome.metrics, "steps": trainer.state.global_step, "history": trainer.state.log_history},
         **test_model(final, tokenizer, data, recipe, output),
