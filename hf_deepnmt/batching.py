@@ -27,8 +27,8 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
     Each pair comes exactly once per epoch.
 
     Consecutive runs of `group_size` batches are neighbours in length and make one optimizer step. Batches are split
-    until they fill the last run; none is dropped or repeated. Process `rank` takes `batches()[rank::world_size]`, hence
-    the same steps for any division of `group_size` into processes and accumulation steps.
+    until they fill the last run; none is dropped or repeated. Process `rank` takes `batches()[rank::world_size]`, so
+    any division of `group_size` into processes and accumulation steps makes the same updates.
 
     Args:
         source_lengths, target_lengths: tokens of each pair, end token included.
@@ -102,8 +102,8 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
             side = "source" if self._source[row] >= self._target[row] else "target"
             raise ValueError(
                 f"{len(too_long)} sentence pairs do not fit a batch of max_tokens={self.max_tokens}, the first in row "
-                f"{row} (counted from 0) with {int(longest[row])} {side} tokens: drop or cut long pairs when tokenising, "
-                f"or set max_tokens to at least {int(longest.max())}"
+                f"{row} (counted from 0) with {int(longest[row])} {side} tokens: drop or cut long pairs when "
+                f"tokenising, or set max_tokens to at least {int(longest.max())}"
             )
 
     def _best_layout(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -292,8 +292,8 @@ def _as_array(value: Any, name: str) -> np.ndarray:
         array = np.asarray(value)
     except ValueError as error:
         raise ValueError(
-            f"column {name!r}: the lists inside one row differ in length, so one pad value does not do; give a padding "
-            "function in `extra_columns`"
+            f"column {name!r}: the lists inside one row differ in length, so one pad value does not do; give a "
+            "padding function in `extra_columns`"
         ) from error
     if array.dtype.kind not in "iufb":
         raise ValueError(f"column {name!r} holds {array.dtype}, not numbers: name it in `ignored_columns`")

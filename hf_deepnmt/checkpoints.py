@@ -72,8 +72,8 @@ def best_checkpoints(
     scored = [folder for folder in folders if math.isfinite(values.get(_step(folder), math.nan))]
     if not scored:
         raise ValueError(
-            f"no checkpoint in {run_dir} has a logged {metric!r}: evaluate and save at the same steps, or choose a metric "
-            "that the run logs"
+            f"no checkpoint in {run_dir} has a logged {metric!r}: evaluate and save at the same steps, or choose a "
+            "metric that the run logs"
         )
     greater = not metric.endswith(("loss", "ppl")) if greater_is_better is None else greater_is_better
     sign = 1 if greater else -1
@@ -157,8 +157,8 @@ def _check_configs(paths: Sequence[Path]) -> None:
         for name in sorted(fields):
             if first.get(name) != config.get(name):
                 raise ValueError(
-                    f"config field {name!r} is {config.get(name)!r} in {path} but {first.get(name)!r} in {paths[0]}: only "
-                    "checkpoints of one model can be averaged"
+                    f"config field {name!r} is {config.get(name)!r} in {path} but {first.get(name)!r} in {paths[0]}: "
+                    "only checkpoints of one model can be averaged"
                 )
 
 

@@ -9,7 +9,7 @@ from torch.optim.lr_scheduler import LambdaLR
 
 
 def noam_peak(d_model: int, warmup_steps: int, factor: float = 1.0) -> float:
-    """The highest rate of `factor * d_model^-0.5 * min(t^-0.5, t * warmup_steps^-1.5)`, reached at t = warmup_steps."""
+    """The highest rate of `factor * d_model^-0.5 * min(t^-0.5, t * warmup_steps^-1.5)`, that at t = warmup_steps."""
     return factor * (d_model * max(1, warmup_steps)) ** -0.5
 
 

@@ -157,8 +157,8 @@ class DeepNMTTrainingArguments(Seq2SeqTrainingArguments):
         )
         refuse(
             budget and self.train_sampling_strategy != "random",
-            "`train_sampling_strategy` has no effect with `max_tokens`, which sorts by length itself: leave it out, or "
-            "set `max_tokens` to None",
+            "`train_sampling_strategy` has no effect with `max_tokens`, which sorts by length itself: leave it out, "
+            "or set `max_tokens` to None",
         )
         refuse(
             budget and self.auto_find_batch_size,
@@ -268,7 +268,7 @@ class _Window:
     def add(
         self, values: Mapping[str, torch.Tensor | None], share: torch.Tensor | float, tokens: torch.Tensor
     ) -> None:
-        """`values` are per-token means over the optimizer step's `share` tokens, of which `tokens` are in this batch."""
+        """`values` are sums divided by the update's `share` tokens, of which `tokens` are in this batch."""
         for index, name in enumerate(self.NAMES):
             if values.get(name) is not None:
                 self.sums[index] += values[name].detach() * share
@@ -290,8 +290,8 @@ class DeepNMTTrainer(Seq2SeqTrainer):
     """
     `Seq2SeqTrainer` whose data sets hold `input_ids` and `labels`, and for BLEU the raw `translation`.
 
-    Works with any encoder-decoder model that returns a loss. A model with `accepts_loss_kwargs = True` divides its loss
-    by `num_items_in_batch` itself; the loss of any other is taken for the mean over its batch's tokens.
+    Works with any encoder-decoder model that returns a loss. A model with `accepts_loss_kwargs = True` divides its
+    loss by `num_items_in_batch` itself; the loss of any other is taken for the mean over its batch's tokens.
 
     Args:
         data_collator: unset, a `Seq2SeqCollator`. One with `extra_columns` declares the further training columns.
@@ -338,8 +338,11 @@ class DeepNMTTrainer(Seq2SeqTrainer):
         self._train_sampler: TokenBudgetBatchSampler | None = None
         self._ignored: set[tuple[str, ...]] = set()
         self._add_callbacks()
-        if train_dataset is not None:
+        if train_dataset is not None and not (args.max_tokens is None and _is_stream(train_dataset)):
             self.training_columns(train_dataset)
+        metric = (args.metric_for_best_model or "").removeprefix("eval_")
+        if metric in ("bleu", "chrf") and processing_class is None:
+            raise ValueError(f"`metric_for_best_model` is {metric}, which needs a tokenizer: pass `processing_class`")
 
     def _add_callbacks(self) -> None:
         if self.pop_callback(ProgressCallback) is not None:
@@ -358,7 +361,7 @@ class DeepNMTTrainer(Seq2SeqTrainer):
         Raises:
             ValueError: a column of numbers would be lost on its way to the model.
         """
-        if isinstance(dataset, (IterableDataset, datasets.IterableDataset)):
+        if _is_stream(dataset):
             raise ValueError("the training data must have a length: collect the stream with `Dataset.from_generator`")
         names, text = _columns(dataset)
         self._set_signature_columns_if_needed()
@@ -470,7 +473,7 @@ class DeepNMTTrainer(Seq2SeqTrainer):
         if checkpoint is None and averages and last_checkpoints(self.args.output_dir, 1):
             raise ValueError(
                 f"{self.args.output_dir} holds checkpoints of an earlier run, which would be averaged with this one's: "
-                "resume it with resume_from_checkpoint=True, or choose another output_dir"
+                "resume with resume_from_checkpoint=True, or choose another output_dir"
             )
         if self.args.max_tokens is None or self.train_dataset is None:
             return
@@ -488,6 +491,13 @@ class DeepNMTTrainer(Seq2SeqTrainer):
         if checkpoint is not None and state.is_file() and not self.args.ignore_data_skip:
             saved = TrainerState.load_from_json(str(state)).stateful_callbacks.get(DataOrderCallback.__name__, {})
             _check_same_order((saved.get("args") or {}).get("order") or order, order, checkpoint)
+
+    def _load_callback_state(self) -> None:
+        super()._load_callback_state()
+        for callback in self.callback_handler.callbacks:
+            # Transformers cannot save a callback that the resumed checkpoint did not have
+            if isinstance(callback, ExportableState):
+                self.state.stateful_callbacks.setdefault(type(callback).__name__, callback.state())
 
     def create_scheduler(self, num_training_steps: int, optimizer: torch.optim.Optimizer | None = None) -> Any:
         if self.lr_scheduler is None and self.args.lr_scheduler_type == SchedulerType.INVERSE_SQRT:
@@ -580,7 +590,9 @@ class DeepNMTTrainer(Seq2SeqTrainer):
             raise ValueError("evaluation needs an `eval_dataset`")
         self._memory_tracker.start()
         started = time.perf_counter()
-        scores = self._score(dataset, metric_key_prefix, gen_kwargs, self.args.eval_max_sentences)
+        scored = self.processing_class is not None or self.compute_metrics is not None
+        most = self.args.eval_max_sentences if scored else 0
+        scores = self._score(dataset, metric_key_prefix, gen_kwargs, most)
         self.log(scores.metrics)
         self.state.log_history[-1].update(scores.signatures)
         self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, scores.metrics)
@@ -617,7 +629,7 @@ class DeepNMTTrainer(Seq2SeqTrainer):
         with self._evaluation_mode():
             if _has(dataset, "labels"):
                 metrics.update(self._losses(dataset))
-            if self.args.predict_with_generate and not self.args.prediction_loss_only:
+            if self.args.predict_with_generate and not self.args.prediction_loss_only and most != 0:
                 rows = _spread_rows(len(dataset), most)
                 ids = self._translate(dataset, rows, gen_kwargs)
                 metrics["sentences_translated"] = len(rows)
@@ -712,7 +724,7 @@ class DeepNMTTrainer(Seq2SeqTrainer):
         return options
 
     def _length_limit(self, options: Mapping[str, Any]) -> Callable[[int], int] | None:
-        """Most target ids for a source of n tokens, 2n + 50 and the start; None where caller or model states a limit."""
+        """Most ids for a source of n tokens, 2n + 50 and the start; None where caller or model states a limit."""
         config, table = self.model.generation_config, getattr(self.model.config, "max_position_embeddings", None)
         stated = config.max_new_tokens is not None or config.max_length not in (None, table)
         if stated or {"max_length", "max_new_tokens"} & set(options):
@@ -764,7 +776,7 @@ class DeepNMTTrainer(Seq2SeqTrainer):
 def check_vocabulary(model: nn.Module, tokenizer: Any) -> None:
     """
     Raises:
-        ValueError: the tokenizer has ids that an embedding has no row for, or another padding id than the model.
+        ValueError: the tokenizer has ids that an embedding has no row for, or other padding or end ids than the model.
     """
     if tokenizer is None or not hasattr(tokenizer, "__len__"):
         return
@@ -776,14 +788,13 @@ def check_vocabulary(model: nn.Module, tokenizer: Any) -> None:
     for side, size in sizes.items():
         if size > rows[side]:
             raise ValueError(
-                f"the tokenizer has {size} {side} tokens but the model {rows[side]} {side} embeddings: make the model with "
-                "the tokenizer's size, or call `model.resize_token_embeddings`"
+                f"the tokenizer has {size} {side} tokens but the model {rows[side]} {side} embeddings: make the model "
+                "with the tokenizer's size, or call `model.resize_token_embeddings`"
             )
-    if tokenizer.pad_token_id != model.config.pad_token_id:
-        raise ValueError(
-            f"pad_token_id is {tokenizer.pad_token_id} in the tokenizer but {model.config.pad_token_id} in the model's "
-            "config: make them equal"
-        )
+    for name in ("pad_token_id", "eos_token_id"):
+        own, other = getattr(model.config, name), getattr(tokenizer, name)
+        if other != own and other not in (own if isinstance(own, list) else [own]):
+            raise ValueError(f"{name} is {other} in the tokenizer but {own} in the model's config: make them equal")
 
 
 def _check_same_order(saved: Mapping[str, Any], order: Mapping[str, Any], checkpoint: str) -> None:
@@ -797,6 +808,10 @@ def _check_same_order(saved: Mapping[str, Any], order: Mapping[str, Any], checkp
 
 def _collate_columns(collator: Any, columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> Any:
     return collator([{name: row[name] for name in columns if name in row} for row in rows])
+
+
+def _is_stream(dataset: Any) -> bool:
+    return isinstance(dataset, (IterableDataset, datasets.IterableDataset))
 
 
 def _columns(dataset: Any) -> tuple[list[str], set[str]]:

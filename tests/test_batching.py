@@ -30,7 +30,8 @@ def test_every_pair_comes_once_per_epoch_within_the_budget(group_size, shuffle):
     sampler = TokenBudgetBatchSampler(source, target, 512, group_size=group_size, shuffle=shuffle)
     for epoch in range(3):
         batches = epoch_of(sampler, epoch)
-        assert len(batches) == len(sampler) and len(batches) % group_size == 0
+        assert len(batches) == len(sampler)
+        assert len(batches) % group_size == 0
         assert sorted(sum(batches, [])) == list(range(1003))
         assert max(len(batch) * max(source[batch].max(), target[batch].max()) for batch in batches) <= 512
 

@@ -80,7 +80,8 @@ def test_half_precision_is_summed_in_double_and_kept(tmp_path):
         save_file({"w": value.bfloat16(), "steps": torch.tensor([7])}, folder / "model.safetensors")
         folders.append(folder)
     tensors = load_file(average_checkpoints(folders, tmp_path / "average") / "model.safetensors")
-    assert tensors["w"].dtype == torch.bfloat16 and tensors["steps"].tolist() == [7]
+    assert tensors["w"].dtype == torch.bfloat16
+    assert tensors["steps"].tolist() == [7]
     assert tensors["w"].tolist() == torch.tensor([319 / 64, 1.0]).bfloat16().tolist()
 
 

@@ -93,7 +93,8 @@ def test_two_processes_evaluate_each_sentence_once_and_in_order(runs):
 
 def test_a_process_may_have_no_sentence(runs):
     _, one, two = runs
-    assert two["few"] == one["few"] and len(one["few"]) == 1
+    assert two["few"] == one["few"]
+    assert len(one["few"]) == 1
 
 
 def test_checkpoints_are_averaged_once(runs):

@@ -43,8 +43,8 @@ def marian(dropout=0.0):
     torch.manual_seed(0)
     config = MarianConfig(
         vocab_size=VOCAB, d_model=16, encoder_layers=1, decoder_layers=1, encoder_ffn_dim=16, decoder_ffn_dim=16,
-        encoder_attention_heads=2, decoder_attention_heads=2, pad_token_id=1, eos_token_id=EOS, decoder_start_token_id=0,
-        max_position_embeddings=64, dropout=dropout, scale_embedding=True, init_std=0.3,
+        encoder_attention_heads=2, decoder_attention_heads=2, pad_token_id=1, eos_token_id=EOS,
+        decoder_start_token_id=0, max_position_embeddings=64, dropout=dropout, scale_embedding=True, init_std=0.3,
     )  # fmt: skip
     return MarianMTModel(config)
 
@@ -70,7 +70,8 @@ def arguments(folder, **overrides):
 
 
 def trainer_for(folder, model=None, data=None, callbacks=None, **overrides):
-    options = {name: overrides.pop(name) for name in ("data_collator", "processing_class", "eval_dataset", "compute_metrics") if name in overrides}  # fmt: skip
+    names = ("data_collator", "processing_class", "eval_dataset", "compute_metrics")
+    options = {name: overrides.pop(name) for name in names if name in overrides}
     model = deepnmt() if model is None else model
     data = pairs(40) if data is None else data
     return DeepNMTTrainer(model, arguments(folder, **overrides), train_dataset=data, callbacks=callbacks, **options)
@@ -211,14 +212,12 @@ class Stop(TrainerCallback):
     ids=["accumulation", "fixed batches", "evaluation", "workers"],
 )
 @pytest.mark.parametrize("place", ["middle of an epoch", "end of an epoch"])
-def test_a_stopped_run_continues_bit_by_bit(tmp_path, options, place):
+def test_a_stopped_run_continues_bit_by_bit(tmp_path, tokenizer, options, place):
     data = pairs(24)
 
     def run(name, callbacks=None, **saving):
-        return trainer_for(
-            tmp_path / name, deepnmt(dropout=0.3), data, callbacks, eval_dataset=pairs(4, 1), seed=3, max_steps=11,
-            **saving, **options,
-        )  # fmt: skip
+        fixed = {"eval_dataset": pairs(4, 1), "processing_class": tokenizer, "seed": 3, "max_steps": 11}
+        return trainer_for(tmp_path / name, deepnmt(dropout=0.3), data, callbacks, **fixed, **saving, **options)
 
     whole = run("whole")
     whole.train()
@@ -233,17 +232,40 @@ def test_a_stopped_run_continues_bit_by_bit(tmp_path, options, place):
     assert torch.equal(weights(resumed.model), weights(whole.model))
 
 
-def test_evaluating_more_often_does_not_change_training(tmp_path):
+def test_evaluating_more_often_does_not_change_training(tmp_path, tokenizer):
     results = []
     for name, options in (("never", {}), ("often", {"eval_strategy": "steps", "eval_steps": 1})):
         model = deepnmt(dropout=0.3)
-        trainer = trainer_for(
-            tmp_path / name, model, eval_dataset=pairs(5, 1), max_steps=4, predict_with_generate=True, **options
-        )
+        fixed = {
+            "eval_dataset": pairs(5, 1),
+            "processing_class": tokenizer,
+            "predict_with_generate": True,
+            "max_steps": 4,
+        }
+        trainer = trainer_for(tmp_path / name, model, **fixed, **options)
         trainer.train()
         results.append((losses(trainer), weights(model)))
     assert results[0][0] == results[1][0]
     assert torch.equal(results[0][1], results[1][1])
+
+
+def test_early_stopping_goes_on_counting_and_may_be_added_later(tmp_path):
+    class Flat(type(deepnmt())):
+        def translation_loss(self, logits, labels, num_items_in_batch=None):
+            return logits.sum() * 0, logits.detach().sum() * 0 + 1
+
+    def run(steps, **options):
+        model = deepnmt()
+        model.__class__ = Flat
+        saving = {"save_strategy": "steps", "save_steps": 1, "eval_strategy": "steps", "eval_steps": 1}
+        fixed = {"eval_dataset": pairs(4, 1), "metric_for_best_model": "eval_loss", "lr_scheduler_type": "constant"}
+        return trainer_for(tmp_path, model, max_steps=steps, **saving, **fixed, **options)
+
+    run(1).train()
+    for stop, end in ((3, 3), (9, 5)):
+        trainer = run(stop, early_stopping_patience=4)
+        trainer.train(resume_from_checkpoint=True)
+        assert trainer.state.global_step == end
 
 
 @pytest.mark.parametrize(
@@ -299,7 +321,8 @@ def test_losses_are_logged_apart_and_per_token(tmp_path):
     row = next(row for row in trainer.state.log_history if "loss" in row)
     assert row["auxiliary_loss"] == pytest.approx(0.5, rel=1e-5)
     assert row["loss"] == pytest.approx(row["nll_loss"] + 0.5, rel=1e-5)
-    assert row["tokens_per_second"] > 0 and row["grad_norm"] > 0
+    assert row["tokens_per_second"] > 0
+    assert row["grad_norm"] > 0
 
 
 def test_logged_loss_is_the_mean_over_tokens_of_the_window(tmp_path):
@@ -367,7 +390,8 @@ def test_bleu_is_against_raw_text_with_every_sentence_once_and_in_order(tmp_path
         metrics = trainer.evaluate(max_new_tokens=12)
         assert metrics["eval_bleu"] == pytest.approx(expected["score"])
         assert metrics["eval_bleu_signature"] == expected["signature"]
-        assert metrics["eval_sentences_translated"] == 23 and 0 < metrics["eval_chrf"] < 100
+        assert metrics["eval_sentences_translated"] == 23
+        assert 0 < metrics["eval_chrf"] < 100
     assert trainer.state.log_history[-1]["eval_bleu_signature"] == expected["signature"]
 
 
@@ -404,7 +428,7 @@ def test_predict_gives_the_same_ids_twice_in_the_order_of_the_rows(tmp_path):
 
 def test_translations_do_not_depend_on_their_neighbours_nor_end_at_twenty_tokens(tmp_path):
     model = marian()
-    model.generation_config.eos_token_id = None
+    model.generation_config.eos_token_id = model.generation_config.forced_eos_token_id = None
     rows = [{"input_ids": [7] * length + [EOS], "labels": [EOS]} for length in (1, 3, 5)]
     trainer = trainer_for(tmp_path, model, predict_with_generate=True)
     together = trainer.predict(Dataset.from_list(rows)).predictions
@@ -426,7 +450,8 @@ def test_users_metrics_get_two_dimensional_ids(tmp_path):
 def test_sets_by_name_are_evaluated_apart(tmp_path):
     trainer = trainer_for(tmp_path, eval_dataset={"a": pairs(5, 1), "b": pairs(6, 2)})
     assert {"eval_a_loss", "eval_b_loss"} <= set(trainer.evaluate())
-    assert "eval_loss" in trainer.evaluate("b") and "eval_loss" in trainer.evaluate(pairs(3))
+    assert "eval_loss" in trainer.evaluate("b")
+    assert "eval_loss" in trainer.evaluate(pairs(3))
 
 
 def test_best_and_last_checkpoints_are_averaged_at_the_end(tmp_path, tokenizer):
@@ -569,7 +594,15 @@ def test_a_tokenizer_larger_than_the_embedding_is_refused(tmp_path, tokenizer):
         check_vocabulary(tiny_model(vocab_size=60), tokenizer)
     with pytest.raises(ValueError, match="61 target tokens but the model 50"):
         check_vocabulary(tiny_model(tie="none", decoder_vocab_size=50), tokenizer)
-    check_vocabulary(tiny_model(vocab_size=64), tokenizer)
+    with pytest.raises(ValueError, match="eos_token_id is 2 in the tokenizer but 9"):
+        check_vocabulary(tiny_model(eos_token_id=9), tokenizer)
+    check_vocabulary(tiny_model(vocab_size=64, eos_token_id=[9, 2]), tokenizer)
+
+
+def test_bleu_without_a_tokenizer_is_refused(tmp_path):
+    options = {"eval_strategy": "steps", "predict_with_generate": True, "early_stopping_patience": 2}
+    with pytest.raises(ValueError, match="pass `processing_class`"):
+        trainer_for(tmp_path, eval_dataset=pairs(4), **options)
 
 
 def test_a_long_pair_is_refused_before_training(tmp_path):
@@ -592,4 +625,5 @@ def test_bf16_and_gradient_checkpointing_pass_through(tmp_path):
     before = weights(model)
     trainer.train()
     assert math.isfinite(trainer.evaluate()["eval_loss"])
-    assert not torch.equal(weights(model), before) and model.dtype == torch.float32
+    assert not torch.equal(weights(model), before)
+    assert model.dtype == torch.float32

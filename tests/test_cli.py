@@ -1,0 +1,85 @@
+"""The command `deepnmt`: as many lines out as in, in order; errors in one line."""
+
+import gzip
+import sys
+
+import pytest
+from conftest import spread, tiny_config
+from typer.testing import CliRunner
+
+from hf_deepnmt.cli import app
+from hf_deepnmt.models import ARCHITECTURES, DeepNMTForConditionalGeneration
+from hf_deepnmt.tokenization import train_tokenizer
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    path = tmp_path_factory.mktemp("cli") / "model"
+    tokenizer = train_tokenizer(["ein Hund und eine Katze"] * 9, ["a dog and a cat"] * 9, vocab_size=320, show_progress=False)
+    model = spread(DeepNMTForConditionalGeneration(tiny_config(vocab_size=len(tokenizer), max_position_embeddings=16)))
+    model.save_pretrained(path)
+    tokenizer.save_pretrained(path)
+    return path
+
+
+def run(*arguments, **kwargs):
+    return CliRunner().invoke(app, [str(argument) for argument in arguments], **kwargs)
+
+
+def test_list_names_every_architecture():
+    result = run("list")
+    assert result.exit_code == 0
+    for model_type, architecture in ARCHITECTURES.items():
+        assert model_type in result.stdout and architecture.paper in result.stdout
+
+
+def test_translate_keeps_every_line_in_order(folder, tmp_path):
+    lines = [["ein Hund", "", "eine Katze und ein Hund", "  ", "Katze"][index % 5] for index in range(203)]
+    (tmp_path / "in.de").write_text("\n".join(lines) + "\n")
+    result = run("translate", folder, tmp_path / "in.de", "--output", tmp_path / "out.en", "--beam", 1)
+    assert result.exit_code == 0, result.output
+    out = (tmp_path / "out.en").read_text().split("\n")
+    assert len(out) == 204 and out[-1] == ""
+    for index, line in enumerate(lines):
+        assert (out[index] == "") == (not line.strip()) and out[index] == out[index % 5]
+
+
+def test_translate_reads_standard_input_and_gzip(folder, tmp_path):
+    piped = run("translate", folder, "--beam", 1, "--quiet", input="ein Hund\n\nKatze")
+    assert piped.exit_code == 0 and piped.stdout.count("\n") == 3 and piped.stdout.split("\n")[1] == ""
+    with gzip.open(tmp_path / "in.gz", "wt") as file:
+        file.write("ein Hund\n\nKatze\n")
+    assert run("translate", folder, tmp_path / "in.gz", "--beam", 1, "--quiet").stdout == piped.stdout
+
+
+def test_evaluate_scores_output_without_a_model(tmp_path):
+    (tmp_path / "hyp").write_text("a b c d e\n")
+    (tmp_path / "ref.en").write_text("a b c d e\n")
+    result = run("evaluate", "--hypotheses", tmp_path / "hyp", "--reference", tmp_path / "ref.en", "--output", tmp_path / "r.json")
+    assert result.exit_code == 0, result.output
+    assert (tmp_path / "r.json").read_text().count('"signature"') >= 2
+
+
+def test_average_writes_a_model(folder, tmp_path):
+    result = run("average", tmp_path / "mean", folder, folder)
+    assert result.exit_code == 0 and (tmp_path / "mean" / "model.safetensors").is_file()
+    refused = run("average", tmp_path / "other")
+    assert refused.exit_code == 2 and "--run" in refused.output
+
+
+def test_errors_are_one_line_with_the_remedy(tmp_path):
+    (tmp_path / "r.yaml").write_text("training: {max_stepz: 3}\n")
+    result = run("train", tmp_path / "r.yaml")
+    assert result.exit_code == 2 and "did you mean `max_steps`" in result.output and "Traceback" not in result.output
+
+
+def test_command_is_installed():
+    if sys.version_info < (3, 10):
+        pytest.skip("needs Python 3.10")
+    from importlib.metadata import PackageNotFoundError, entry_points, version
+
+    try:
+        version("hf-deepnmt")
+    except PackageNotFoundError:
+        pytest.skip("the package is not installed, only importable")
+    assert "deepnmt" in {entry.name for entry in entry_points(group="console_scripts")}

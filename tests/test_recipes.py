@@ -1,0 +1,110 @@
+"""Every recipe of the tree is read, checked and run for two updates; wrong recipes are refused with a remedy."""
+
+import json
+from pathlib import Path
+
+import pytest
+from transformers import pipeline
+
+from hf_deepnmt.models import ARCHITECTURES
+from hf_deepnmt.training import load_recipe, train, training_arguments
+
+
+FOLDER = Path(__file__).parents[1] / "training" / "recipes"
+RECIPES = sorted(FOLDER.glob("*.yaml"))
+SMALL = [
+    "data.corpus=generated", "data.path=null", "data.size=60", "data.preprocess=false", "tokenizer.vocab_size=400",
+    "model.d_model=16", "model.encoder_layers=2", "model.decoder_layers=2", "model.encoder_ffn_dim=16",
+    "model.decoder_ffn_dim=16", "training.max_steps=2", "training.max_tokens=600", "training.eval_steps=2",
+    "training.save_steps=1", "training.logging_steps=1", "training.eval_max_sentences=4", "training.disable_tqdm=true",
+    "training.bf16=false", "training.warmup_steps=1", "evaluation.num_beams=1",
+]  # fmt: skip
+
+
+@pytest.fixture
+def few_held_out(monkeypatch):
+    """Six test sentences, since an untrained model translates each up to its length limit."""
+    import hf_deepnmt.toy_corpus as module
+
+    whole = module.toy_corpus
+    monkeypatch.setattr(module, "toy_corpus", lambda train, seed: whole(train=train, validation=6, test=6, seed=seed))
+
+
+@pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
+def test_recipe_runs(path, tmp_path, few_held_out):
+    results = train([str(path), *SMALL, f"training.output_dir={tmp_path}/run"])
+    assert results["training"]["steps"] == 2
+    assert results["scores"]["test"]["sentences"] == 6 and "tok:" in results["scores"]["test"]["bleu"]["signature"]
+    stored = json.loads((tmp_path / "run" / "results.json").read_text())
+    assert stored["run"]["versions"]["transformers"] and str(tmp_path) not in json.dumps(stored)
+    assert len((tmp_path / "run" / "test.hyp").read_text().splitlines()) == 6
+    translator = pipeline("translation", model=str(tmp_path / "run" / "model"))
+    assert isinstance(translator("Ich schlafe.", max_new_tokens=3)[0]["translation_text"], str)
+
+
+@pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
+def test_recipe_holds_only_what_differs_from_the_defaults(path):
+    recipe = load_recipe(path)
+    defaults = training_arguments(load_recipe(path, ["training={}"]), Path("unused"))
+    for name, value in recipe.training.items():
+        assert getattr(defaults, name) != value, f"training.{name} is the default"
+
+
+def test_every_architecture_has_its_recipe():
+    for model_type, architecture in ARCHITECTURES.items():
+        assert load_recipe(FOLDER / architecture.recipe).model.get("model_type", "deepnmt") == model_type
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("training.max_stepz=3", "did you mean `max_steps`"),
+        ("data.corpora=multi30k", "did you mean `corpus`"),
+        ("model.dmodel=3", "did you mean `d_model`"),
+        ("modle.d_model=3", "did you mean `model`"),
+        ("model.model_type=deepnnt", "did you mean `deepnmt`"),
+        ("training.max_steps", "write section.field=value"),
+        ("training.label_smoothing_factor=0.1", "`label_smoothing` in the model's config"),
+    ],
+)
+def test_wrong_recipes_are_refused_with_a_remedy(override, message, tmp_path):
+    with pytest.raises(ValueError, match=message):
+        train([str(RECIPES[0]), *SMALL, f"training.output_dir={tmp_path}", override])
+
+
+def test_data_without_a_source_is_refused(tmp_path):
+    (tmp_path / "r.yaml").write_text("model: {d_model: 16}\n")
+    with pytest.raises(ValueError, match="generated, iwslt14"):
+        train([str(tmp_path / "r.yaml"), f"training.output_dir={tmp_path}/run"])
+
+
+def test_files_as_data_keep_blank_test_lines_and_report_what_is_left_out(tmp_path, few_held_out):
+    texts = {
+        "train": (["ein Hund", "zwei Hunde", "", "lang " * 90] * 9, ["a dog", "two dogs", "x", "long " * 90] * 9),
+        "valid": (["ein Hund"] * 3, ["a dog"] * 3),
+        "test": (["ein Hund", "", "zwei"], ["a dog", "", "two"]),
+    }
+    for name, sides in texts.items():
+        for language, lines in zip(("de", "en"), sides, strict=True):
+            (tmp_path / f"{name}.{language}").write_text("".join(f"{line}\n" for line in lines))
+    files = {name: [f"{tmp_path}/{part}.{side}" for side in ("de", "en")] for name, part in
+             (("train", "train"), ("validation", "valid"), ("test", "test"))}  # fmt: skip
+    data = [f"data.{name}={json.dumps(paths)}" for name, paths in files.items()]
+    options = ["data.corpus=null", "data.max_source_length=40", "tokenizer.vocab_size=300", *data]
+    results = train([str(RECIPES[0]), *SMALL, *options, f"training.output_dir={tmp_path}/run"])
+    assert results["data"]["train"]["read"] == 36 and results["data"]["train"]["kept"] == 18
+    assert sum(results["data"]["train"]["dropped"].values()) == 18
+    assert results["scores"]["test"]["sentences"] == 3
+    assert (tmp_path / "run" / "test.hyp").read_text().split("\n")[1] == ""
+
+
+def test_a_run_continues_where_it_stopped(tmp_path, few_held_out):
+    common = [str(RECIPES[0]), *SMALL, "training.save_steps=2", "training.max_steps=4"]
+    whole = train([*common, f"training.output_dir={tmp_path}/whole"])
+    half = [*common, f"training.output_dir={tmp_path}/half"]
+    train([*half, "training.max_steps=2"])
+    continued = train(half)
+    losses = [
+        [entry["loss"] for entry in results["training"]["history"] if "loss" in entry] for results in (whole, continued)
+    ]
+    assert len(losses[0]) == 4 and losses[0] == losses[1]
