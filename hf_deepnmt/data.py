@@ -54,6 +54,7 @@ _FORMATS = {".tsv": "tsv", ".tab": "tsv", ".csv": "csv", ".json": "json", ".json
 _SOURCE_NAMES = ("source", "src")
 _TARGET_NAMES = ("target", "tgt", "trg")
 _LINE_BREAKS = re.compile("[\n\r\x0b\x0c\x1c-\x1e\x85\u2028\u2029]")
+_LANGUAGE_CODE = re.compile("[a-z]{2,3}([-_][A-Za-z]{2,4})?")
 _CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
 
@@ -197,7 +198,11 @@ def _byte_blocks(path: Path) -> Iterator[bytes]:
 
 def _has_byte_order_mark(path: Path) -> bool:
     with _open_binary(path) as stream:
-        return stream.read(3) == codecs.BOM_UTF8
+        try:
+            return stream.read(3) == codecs.BOM_UTF8
+        except (EOFError, zlib.error, gzip.BadGzipFile):
+            # reading the text reports the damage
+            return False
 
 
 def count_lines(path: str | Path) -> int:
@@ -318,7 +323,10 @@ def _table_rows(path: Path, delimiter: str, quoted: bool, report: DataReport) ->
         for cells in reader:
             yield reader.line_num, cells
     except csv.Error as error:
-        raise ValueError(f"{path}, row at line {reader.line_num}: not valid CSV ({error})") from error
+        problem = "carriage return in an unquoted cell" if "new-line" in str(error) else str(error)
+        raise ValueError(
+            f"{path}, row at line {reader.line_num}: not valid CSV ({problem}); quote the cell and double its quotes"
+        ) from error
 
 
 def _is_header(names: Sequence[str], options: _Options) -> bool:
@@ -331,6 +339,8 @@ def _is_header(names: Sequence[str], options: _Options) -> bool:
 def _find_column(path: Path, names: Sequence[str], wanted: str | None, generic: Sequence[str]) -> int:
     folded = [name.strip().casefold() for name in names]
     for name in (wanted, *generic):
+        if name and folded.count(name.casefold()) > 1:
+            raise ValueError(f"{path}: several columns are named {name!r}; pass columns= with positions")
         if name and name.casefold() in folded:
             return folded.index(name.casefold())
     raise ValueError(f"{path}: no column {wanted or generic[0]!r} in the header {list(names)}; pass columns=")
@@ -358,7 +368,9 @@ def _choose_columns(path: Path, cells: Sequence[str], header: bool, options: _Op
 
 def _open_table(path: Path, options: _Options, report: DataReport, quoted: bool) -> _Reading:
     rows = _table_rows(path, options.delimiter or ("," if quoted else "\t"), quoted, report)
-    number, cells = next(rows, (1, []))
+    number, cells = next(rows, (0, []))
+    if not number:
+        raise ValueError(f"{path}: the file holds no row")
     header = _is_header(cells, options) if options.header is None else options.header
     chosen = list(_choose_columns(path, cells, header, options))
     languages = options.languages(*(cells[column].strip() for column in chosen)) if header else options.languages()
@@ -369,6 +381,8 @@ def _open_table(path: Path, options: _Options, report: DataReport, quoted: bool)
     if unread:
         report.notes.append(f"{path}: columns not read: {', '.join(unread)}")
     if not header:
+        if options.header is None and all(_LANGUAGE_CODE.fullmatch(cell) for cell in cells):
+            report.notes.append(f"{path}: row 1, {cells}, is read as a pair; pass header=True if it is a header")
         rows = itertools.chain([(number, cells)], rows)
     return _Reading(languages, _pick_cells(path, rows, chosen, len(cells), quoted))
 
@@ -387,9 +401,17 @@ def _pick_cells(
             raise ValueError(f"{path}, row at line {number}: {len(cells)} columns, expected {width}; {remedy}")
 
 
+def _unique_keys(items: list[tuple[str, Any]]) -> dict[str, Any]:
+    row = dict(items)
+    if len(row) < len(items):
+        names = [name for name, _ in items]
+        raise ValueError(f"{next(name for name in names if names.count(name) > 1)!r} stands twice in one object")
+    return row
+
+
 def _json_array(path: Path, blocks: Iterator[str]) -> Iterator[tuple[int, Any]]:
     """Items of a JSON array without holding the file; gives up on an item above 16 MiB."""
-    decode, space = json.JSONDecoder().raw_decode, re.compile(r"[\s,]*")
+    decode, space = json.JSONDecoder(object_pairs_hook=_unique_keys).raw_decode, re.compile(r"[\s,]*")
     buffer, position, number = next(blocks).lstrip(), 1, 1
     while True:
         position = space.match(buffer, position).end()
@@ -405,6 +427,8 @@ def _json_array(path: Path, blocks: Iterator[str]) -> Iterator[tuple[int, Any]]:
                 raise ValueError(f"{path}, item {number}: not valid JSON ({error})") from error
             buffer, position = buffer[position:] + more, 0
             continue
+        except ValueError as error:
+            raise ValueError(f"{path}, item {number}: {error}; keep one") from None
         yield number, value
         number += 1
 
@@ -417,11 +441,13 @@ def _json_values(path: Path, report: DataReport) -> Iterator[tuple[int, Any]]:
         if not line.strip():
             continue
         try:
-            yield number, json.loads(line)
+            yield number, json.loads(line, object_pairs_hook=_unique_keys)
         except (json.JSONDecodeError, RecursionError) as error:
             raise ValueError(
                 f"{path}, line {number}: not valid JSON ({error}); expected one object per line or one array"
             ) from error
+        except ValueError as error:
+            raise ValueError(f"{path}, row {number}: {error}; keep one") from None
 
 
 def _side_keys(path: Path, row: dict[str, Any], options: _Options) -> Pair:
@@ -939,7 +965,7 @@ def _standard_form(
         kept = list(_screened(reading, name, options, part))
         pairs = [(number, cells[:2]) for number, cells in kept]
         result = _pair_table(pairs, languages, [], name) if pairs else features.arrow_schema.empty_table().select([0])
-        rows = table.take([number - row for number, _ in kept])
+        rows = table.take(pa.array([number - row for number, _ in kept], pa.int64()))
         for column in extras:
             result = result.append_column(column, rows[column])
         return result, part
@@ -1231,11 +1257,19 @@ def preprocess_pairs(
     return _rewrite(dataset, transform, dataset.features, cache_dir, "preprocessed")[0]
 
 
-def split_pairs(dataset: Dataset, *, valid: int | float, test: int | float = 0, seed: int = 0) -> DatasetDict:
+def split_pairs(
+    dataset: Dataset,
+    *,
+    valid: int | float,
+    test: int | float = 0,
+    seed: int = 0,
+    cache_dir: str | Path | None = None,
+) -> DatasetDict:
     """Random train, validation and test parts; the same seed gives the same parts, each in the original order.
 
     Args:
         valid, test: Number of pairs (int) or share of all pairs (float below 1).
+        cache_dir: Folder of the training part, which is written anew so that memory stays flat.
 
     Equal sentences may fall on both sides of the cut: clean with `exclude=` afterwards.
     """
@@ -1243,19 +1277,28 @@ def split_pairs(dataset: Dataset, *, valid: int | float, test: int | float = 0, 
     if min(sizes) < 0 or sum(sizes) >= len(dataset):
         raise ValueError(f"valid={valid} and test={test} leave no training pair of {len(dataset)}")
     order = np.random.default_rng(seed).permutation(len(dataset))
-    parts = np.split(order, np.cumsum(sizes))
-    names = ("validation", "test", "train")
-    chosen = {name: dataset.select(np.sort(part)) for name, part in zip(names, parts, strict=True) if len(part)}
-    return DatasetDict({name: chosen[name] for name in ("train", "validation", "test") if name in chosen})
+    held_out = dict(zip(("validation", "test"), np.split(order[: sum(sizes)], sizes[:1]), strict=True))
+    parts = {name: dataset.select(np.sort(rows)) for name, rows in held_out.items() if len(rows)}
+    return DatasetDict({"train": _without(dataset, order[: sum(sizes)], cache_dir), **parts})
 
 
-def every_nth(dataset: Dataset, n: int = 23) -> DatasetDict:
+def every_nth(dataset: Dataset, n: int = 23, *, cache_dir: str | Path | None = None) -> DatasetDict:
     """Rows n, 2n, 3n, ... (counted from 1) become `validation`, the others `train`, as for IWSLT14."""
     if not 2 <= n <= len(dataset):
         raise ValueError(f"n={n} must lie between 2 and the number of pairs, {len(dataset)}")
     held_out = np.arange(n - 1, len(dataset), n)
-    rest = np.delete(np.arange(len(dataset)), held_out)
-    return DatasetDict({"train": dataset.select(rest), "validation": dataset.select(held_out)})
+    return DatasetDict({"train": _without(dataset, held_out, cache_dir), "validation": dataset.select(held_out)})
+
+
+def _without(dataset: Dataset, rows: np.ndarray, cache_dir: str | Path | None) -> Dataset:
+    """A copy on disk, as select() would build a list of all the row numbers that stay."""
+    stays = np.ones(len(dataset), dtype=bool)
+    stays[rows] = False
+
+    def transform(row: int, table: pa.Table) -> tuple[pa.Table, DataReport]:
+        return table.filter(pa.array(stays[row - 1 : row - 1 + table.num_rows])), DataReport()
+
+    return _rewrite(dataset, transform, dataset.features, cache_dir, "train")[0]
 
 
 # Token ids
