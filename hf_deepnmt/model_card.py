@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
 import yaml
 from huggingface_hub import EvalResult, ModelCardData
 from transformers import PreTrainedConfig
@@ -104,7 +105,7 @@ class CardFacts:
         self.runs, self.card, self.main = runs, card, runs[0]
         self.recipe = self.main.get("recipe") or {}
         self.config = self.config_fields(config)
-        self.model = self.main.get("model") or {}
+        self.model = self.main.get("model") or known_size(self.config)
         self.model_type = self.config.get("model_type") or self.model.get("model_type") or "deepnmt"
         self.languages = self.language_pair()
         self.name = card.get("name") or self.model.get("name") or f"{self.model_type}-{'-'.join(self.languages)}"
@@ -134,6 +135,16 @@ class CardFacts:
 
     def datasets(self) -> list[str]:
         return list(self.card.get("datasets") or [])
+
+
+def known_size(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Type and parameter count of a model of this package, from its whole config alone."""
+    architecture = ARCHITECTURES.get(config.get("model_type"))
+    if architecture is None or "vocab_size" not in config:
+        return {}
+    with torch.device("meta"):
+        model = architecture.head(architecture.config(**config))
+    return {"model_type": config["model_type"], "parameters": model.num_parameters()}
 
 
 def front_matter(facts: CardFacts) -> str:
