@@ -472,7 +472,7 @@ class DeepNMTTrainer(Seq2SeqTrainer):
         averages = self.args.average_last or self.args.average_best
         if checkpoint is None and averages and last_checkpoints(self.args.output_dir, 1):
             raise ValueError(
-                f"{self.args.output_dir} holds checkpoints of an earlier run, which would be averaged with this one's: "
+                f"{self.args.output_dir} holds checkpoints of an earlier run, which would be averaged with new ones: "
                 "resume with resume_from_checkpoint=True, or choose another output_dir"
             )
         if self.args.max_tokens is None or self.train_dataset is None:

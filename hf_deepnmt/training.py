@@ -391,7 +391,7 @@ def train(arguments: list[str]) -> dict[str, Any]:
     tokenizer.save_pretrained(output / MODEL_FOLDER)
     results = {
         "recipe": without_folders(dataclasses.asdict(recipe)),
-        "config": final.config.to_dict(),
+        "config": without_folders(final.config.to_dict()),
         "card": recipe.card,
         "data": json.loads((output / "data_report.json").read_text(encoding="utf-8")),
         "training": {**outcome.metrics, "steps": trainer.state.global_step, "history": trainer.state.log_history},
@@ -412,4 +412,5 @@ __all__ = [
     "prepare",
     "recipe_from_dict",
     "train",
+    "without_folders",
 ]
