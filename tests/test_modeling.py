@@ -1,6 +1,7 @@
 """Properties that every architecture keeps. A new row of `ARCHITECTURES` is picked up by itself."""
 
 import copy
+import logging
 
 import pytest
 import torch
@@ -154,6 +155,18 @@ def test_default_length_limit_follows_the_source():
     assert model.generate(**sentences(5)).shape[1] == 61
     assert model.generate(**sentences(5), max_new_tokens=4).shape[1] == 5
     assert model.generate(**sentences(60)).shape[1] == 64
+
+
+def test_stated_limits_raise_no_warning(caplog):
+    model = tiny_model()
+    logger = logging.getLogger("transformers")
+    logger.addHandler(caplog.handler)
+    try:
+        for options in ({"max_new_tokens": 4}, {"max_length": 5}, {}):
+            model.generate(**sentences(5), **options, num_beams=2)
+    finally:
+        logger.removeHandler(caplog.handler)
+    assert caplog.text == ""
 
 
 def test_encoder_runs_once_per_sentence(model_type):

@@ -671,6 +671,10 @@ class DeepNMTForConditionalGeneration(DeepNMTPreTrainedModel, GenerationMixin):
         stated = generation_config is not None or any(kwargs.get(name) is not None for name in limits)
         if is_ids and own_limit and not stated:
             kwargs["max_length"] = min(own_limit, 2 * source.shape[1] + 51)
+        elif own_limit and kwargs.get("max_new_tokens") and kwargs.get("decoder_input_ids") is None:
+            # in terms of the field that the model's own config sets, or each call warns that both are set
+            if generation_config is None and kwargs.get("max_length") is None:
+                kwargs["max_length"] = kwargs.pop("max_new_tokens") + 1
         return super().generate(inputs, generation_config, *args, **kwargs)
 
     def translation_loss(
