@@ -309,10 +309,10 @@ def resume_point(output: Path) -> str | None:
     return str(found[-1]) if found else None
 
 
-def final_model(output: Path, model):
+def final_model(args: DeepNMTTrainingArguments, output: Path, model):
     """The average of checkpoints where the arguments ask for one, else the model as the trainer left it."""
     folder = output / AVERAGE_FOLDER
-    if not folder.is_dir():
+    if not (args.average_last or args.average_best) or not folder.is_dir():
         return model
     return type(model).from_pretrained(folder, attn_implementation=model.config._attn_implementation)
 
@@ -386,7 +386,7 @@ def train(arguments: list[str]) -> dict[str, Any]:
     if not trainer.is_world_process_zero():
         return {}
     trainer.save_state()
-    final = final_model(output, model).eval()
+    final = final_model(args, output, model).eval()
     final.save_pretrained(output / MODEL_FOLDER)
     tokenizer.save_pretrained(output / MODEL_FOLDER)
     results = {
