@@ -4,7 +4,7 @@ import json
 
 import pytest
 import torch
-from conftest import tiny_config, tiny_model
+from tiny import tiny_config, tiny_model
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForSeq2SeqLM, MarianConfig, MarianMTModel
 

@@ -4,7 +4,7 @@ import gzip
 import sys
 
 import pytest
-from conftest import spread, tiny_config
+from tiny import spread, tiny_config
 from typer.testing import CliRunner
 
 from hf_deepnmt.cli import app

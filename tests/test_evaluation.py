@@ -9,7 +9,7 @@ import evaluate
 import numpy as np
 import pytest
 import torch
-from conftest import spread, tiny_model
+from tiny import spread, tiny_model
 from datasets import Dataset
 from transformers import MarianConfig, MarianMTModel, pipeline
 from transformers.utils import logging

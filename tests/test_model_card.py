@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from conftest import tiny_config
+from tiny import tiny_config
 from huggingface_hub import ModelCard
 
 from hf_deepnmt.evaluation import evaluate_hypotheses

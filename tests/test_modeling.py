@@ -5,7 +5,7 @@ import logging
 
 import pytest
 import torch
-from conftest import labels, sentences, spread, tiny_config, tiny_model
+from tiny import labels, sentences, spread, tiny_config, tiny_model
 from transformers import AutoModel, AutoModelForSeq2SeqLM, Seq2SeqTrainer, Seq2SeqTrainingArguments
 
 from hf_deepnmt.models import ARCHITECTURES, DeepNMTConfig, DeepNMTForConditionalGeneration

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from conftest import spread
+from tiny import spread
 from transformers import MarianConfig, MarianMTModel, T5Config
 
 from hf_deepnmt.models import ARCHITECTURES, DeepNMTForConditionalGeneration

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 import torch
-from conftest import spread, tiny_config
+from tiny import spread, tiny_config
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, pipeline
 
 from hf_deepnmt.export import check_loads_alone, export_folder

@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from conftest import tiny_model
+from tiny import tiny_model
 from datasets import Dataset
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel

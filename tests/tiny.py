@@ -1,0 +1,55 @@
+"""Small models, batches and labels that the tests share."""
+
+import torch
+
+from hf_deepnmt.models import ARCHITECTURES
+
+
+PAD, EOS = 1, 2
+TINY = {
+    "vocab_size": 61,
+    "d_model": 16,
+    "encoder_layers": 3,
+    "decoder_layers": 2,
+    "encoder_attention_heads": 4,
+    "decoder_attention_heads": 4,
+    "encoder_ffn_dim": 32,
+    "decoder_ffn_dim": 32,
+    "max_position_embeddings": 64,
+}
+
+
+def tiny_config(model_type: str = "deepnmt", **overrides):
+    architecture = ARCHITECTURES[model_type]
+    return architecture.config(**{**TINY, **architecture.tiny, **overrides})
+
+
+def spread(model, std=0.3):
+    """Weights large enough for differences to show."""
+    unique = {id(p): p for p in model.parameters() if p.dim() > 1}.values()
+    with torch.no_grad():
+        for index, parameter in enumerate(unique):
+            generator = torch.Generator().manual_seed(index)
+            parameter.copy_(torch.randn(parameter.shape, generator=generator) * std)
+    return model
+
+
+def tiny_model(model_type: str = "deepnmt", seed=0, **overrides):
+    torch.manual_seed(seed)
+    return spread(ARCHITECTURES[model_type].head(tiny_config(model_type, **overrides))).eval()
+
+
+def sentences(*lengths, width=None, side="right", vocab=61):
+    """Sentences that end in EOS, as (batch, width) ids and mask; a row's content depends on its index only."""
+    width = width or max(lengths)
+    ids = torch.full((len(lengths), width), PAD)
+    for row, length in enumerate(lengths):
+        place = slice(0, length) if side == "right" else slice(width - length, width)
+        words = 5 + (torch.arange(length - 1) * 7 + 3 * row) % (vocab - 6)
+        ids[row, place] = torch.cat([words, torch.tensor([EOS])])
+    return {"input_ids": ids, "attention_mask": ids.ne(PAD).long()}
+
+
+def labels(*lengths):
+    batch = sentences(*lengths)
+    return batch["input_ids"].masked_fill(batch["attention_mask"] == 0, -100)
