@@ -13,7 +13,9 @@ import typer
 
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Deep neural machine translation.")
-Overrides = Annotated[list[str] | None, typer.Argument(help="section.field=value, for instance training.max_steps=100")]
+Overrides = Annotated[
+    list[str] | None, typer.Argument(help="section.field=value, for instance training.max_steps=100")
+]
 
 
 def fail(error: Exception):
@@ -35,7 +37,8 @@ def list_architectures():
 @app.command()
 def prepare(recipe: Path, overrides: Overrides = None):
     """Read, clean and encode a recipe's data; say what was kept and left out."""
-    from .training import load_recipe, prepare as prepare_data, training_arguments
+    from .training import load_recipe, training_arguments
+    from .training import prepare as prepare_data
 
     try:
         settings = load_recipe(recipe, overrides or [])
@@ -95,7 +98,7 @@ def read_lines(path: Path | None) -> Iterator[str]:
     if path is None:
         stream = io.TextIOWrapper(sys.stdin.buffer, encoding="utf-8", newline="\n")
     elif path.suffix == ".gz":
-        stream = gzip.open(path, "rt", encoding="utf-8", newline="\n")
+        stream = gzip.open(path, "rt", encoding="utf-8", newline="\n")  # noqa: SIM115  (read to its end below)
     else:
         stream = path.open(encoding="utf-8", newline="\n")
     for line in stream:
@@ -113,8 +116,9 @@ def translate(
     quiet: Annotated[bool, typer.Option(help="no progress on standard error")] = False,
 ):
     """Translate line by line: as many lines out as in, in order, blank ones blank."""
-    import hf_deepnmt  # noqa: F401  (registers the architectures)
     from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+
+    import hf_deepnmt  # noqa: F401  (registers the architectures)
 
     from .evaluation import translate_lines
 

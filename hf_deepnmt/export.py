@@ -41,7 +41,9 @@ def export_folder(source: str | Path, output: str | Path, check: bool = True) ->
         raise ValueError(f"{output} is not empty: choose another folder")
     model = AutoModelForSeq2SeqLM.from_pretrained(source)
     if model.config.model_type not in ARCHITECTURES:
-        raise ValueError(f"{source} holds a {model.config.model_type!r} model; this exports {', '.join(ARCHITECTURES)}")
+        raise ValueError(
+            f"{source} holds a {model.config.model_type!r} model; this exports {', '.join(ARCHITECTURES)}"
+        )
     model.save_pretrained(output)
     AutoTokenizer.from_pretrained(source).save_pretrained(output)
     card = Path(source) / "README.md"

@@ -139,7 +139,12 @@ def recipe_from_dict(values: dict[str, Any], origin: str = "the recipe") -> Reci
         built[name] = section(**given)
     model_type = (values.get("model") or {}).get("model_type", "deepnmt")
     refuse_unknown([model_type], ARCHITECTURES, f"the table of architectures, asked by {origin},")
-    config_fields = {*ARCHITECTURES[model_type].config.__dataclass_fields__, "model_type", "tie", "attn_implementation"}
+    config_fields = {
+        *ARCHITECTURES[model_type].config.__dataclass_fields__,
+        "model_type",
+        "tie",
+        "attn_implementation",
+    }
     refuse_unknown(values.get("model") or {}, config_fields, f"`model` of {origin}")
     arguments = {item.name for item in dataclasses.fields(DeepNMTTrainingArguments)}
     refuse_unknown(values.get("training") or {}, arguments, f"`training` of {origin}")
@@ -150,7 +155,9 @@ def apply_override(values: dict[str, Any], override: str):
     """Set `section.field=value` in the nested `values`; the value is YAML."""
     path, separator, text = override.partition("=")
     if not separator:
-        raise ValueError(f"{override!r} is no override: write section.field=value, for instance training.max_steps=100")
+        raise ValueError(
+            f"{override!r} is no override: write section.field=value, for instance training.max_steps=100"
+        )
     *parents, name = path.split(".")
     for parent in parents:
         values = values.setdefault(parent, {})
@@ -216,13 +223,17 @@ def side(part: Dataset, language: str) -> list[str]:
     return [row[language] for row in part["translation"]]
 
 
-def make_tokenizer(settings: TokenizerSettings, data: DatasetDict, languages: tuple[str, str]) -> PreTrainedTokenizerBase:
+def make_tokenizer(
+    settings: TokenizerSettings, data: DatasetDict, languages: tuple[str, str]
+) -> PreTrainedTokenizerBase:
     """The tokenizer of the recipe: loaded, or trained on the training pairs."""
     if settings.path is not None:
         return AutoTokenizer.from_pretrained(settings.path)
     options = dataclasses.asdict(settings)
     del options["path"]
-    texts = [lambda language=language: (row["translation"][language] for row in data["train"]) for language in languages]
+    texts = [
+        lambda language=language: (row["translation"][language] for row in data["train"]) for language in languages
+    ]
     return train_tokenizer(*texts, show_progress=False, **options)
 
 
@@ -335,7 +346,12 @@ def keep_freed_memory():
 
     On a CPU every step otherwise faults in anew what the last one gave back, hundreds of megabytes of logits alone.
     """
-    parameters = {"M_TRIM_THRESHOLD": (-1, 2**31 - 1), "M_TOP_PAD": (-2, 2**28), "M_MMAP_MAX": (-4, 0), "M_ARENA_MAX": (-8, 1)}
+    parameters = {
+        "M_TRIM_THRESHOLD": (-1, 2**31 - 1),
+        "M_TOP_PAD": (-2, 2**28),
+        "M_MMAP_MAX": (-4, 0),
+        "M_ARENA_MAX": (-8, 1),
+    }
     try:
         libc = ctypes.CDLL("libc.so.6")
         for parameter, value in parameters.values():

@@ -4,8 +4,8 @@ import json
 
 import pytest
 import torch
-from tiny import tiny_config, tiny_model
 from safetensors.torch import load_file, save_file
+from tiny import tiny_config, tiny_model
 from transformers import AutoModelForSeq2SeqLM, MarianConfig, MarianMTModel
 
 from hf_deepnmt.checkpoints import PROVENANCE, average_checkpoints, best_checkpoints, last_checkpoints

@@ -1,7 +1,6 @@
 """The command `deepnmt`: as many lines out as in, in order; errors in one line."""
 
 import gzip
-import sys
 
 import pytest
 from tiny import spread, tiny_config
@@ -15,7 +14,9 @@ from hf_deepnmt.tokenization import train_tokenizer
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     path = tmp_path_factory.mktemp("cli") / "model"
-    tokenizer = train_tokenizer(["ein Hund und eine Katze"] * 9, ["a dog and a cat"] * 9, vocab_size=320, show_progress=False)
+    tokenizer = train_tokenizer(
+        ["ein Hund und eine Katze"] * 9, ["a dog and a cat"] * 9, vocab_size=320, show_progress=False
+    )
     model = spread(DeepNMTForConditionalGeneration(tiny_config(vocab_size=len(tokenizer), max_position_embeddings=16)))
     model.save_pretrained(path)
     tokenizer.save_pretrained(path)
@@ -55,7 +56,15 @@ def test_translate_reads_standard_input_and_gzip(folder, tmp_path):
 def test_evaluate_scores_output_without_a_model(tmp_path):
     (tmp_path / "hyp").write_text("a b c d e\n")
     (tmp_path / "ref.en").write_text("a b c d e\n")
-    result = run("evaluate", "--hypotheses", tmp_path / "hyp", "--reference", tmp_path / "ref.en", "--output", tmp_path / "r.json")
+    result = run(
+        "evaluate",
+        "--hypotheses",
+        tmp_path / "hyp",
+        "--reference",
+        tmp_path / "ref.en",
+        "--output",
+        tmp_path / "r.json",
+    )
     assert result.exit_code == 0, result.output
     assert (tmp_path / "r.json").read_text().count('"signature"') >= 2
 
@@ -74,8 +83,6 @@ def test_errors_are_one_line_with_the_remedy(tmp_path):
 
 
 def test_command_is_installed():
-    if sys.version_info < (3, 10):
-        pytest.skip("needs Python 3.10")
     from importlib.metadata import PackageNotFoundError, entry_points, version
 
     try:

@@ -9,8 +9,8 @@ import evaluate
 import numpy as np
 import pytest
 import torch
-from tiny import spread, tiny_model
 from datasets import Dataset
+from tiny import spread, tiny_model
 from transformers import MarianConfig, MarianMTModel, pipeline
 from transformers.utils import logging
 

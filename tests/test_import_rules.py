@@ -30,7 +30,7 @@ def broken_rules(source: str, siblings: set[str]) -> list[str]:
                     problems.append(f"line {node.lineno}: {name} may be missing where the checkpoint is loaded")
                 if top == "transformers" and any(part.startswith("_") for part in name.split(".")):
                     problems.append(f"line {node.lineno}: {name} is private")
-        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):  # noqa: SIM102
             # the exporter finds relative imports by a regular expression over the whole text
             if re.search(r"^\s*from\s+\.\S*\s+import", node.value, re.M):
                 problems.append(f"line {node.lineno}: a string has a line that looks like a relative import")

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 import yaml
-from tiny import tiny_config
 from huggingface_hub import ModelCard
+from tiny import tiny_config
 
 from hf_deepnmt.evaluation import evaluate_hypotheses
 from hf_deepnmt.model_card import check_card, render_model_card, write_model_card

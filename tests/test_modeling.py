@@ -81,7 +81,9 @@ def test_sentence_alone_equals_itself_padded_left_or_right(model_type, norm_styl
     model = tiny_model(model_type, norm_style=norm_style)
     target = labels(4, 9, 6)
     lengths = (5, 12, 7)
-    together = {side: model(**sentences(*lengths, width=15, side=side), labels=target).logits for side in ("right", "left")}
+    together = {
+        side: model(**sentences(*lengths, width=15, side=side), labels=target).logits for side in ("right", "left")
+    }
     for row, (length, words) in enumerate(zip(lengths, (4, 9, 6), strict=True)):
         alone = {key: value[row : row + 1, :length] for key, value in sentences(*lengths).items()}
         logits = model(**alone, labels=target[row : row + 1, :words]).logits
@@ -259,7 +261,11 @@ def test_neutral_setting_equals_the_baseline(model_type):
 
 @pytest.mark.parametrize("tie", ["none", "decoder", "all", "embeddings"])
 def test_tying_survives_saving(model_type, tie, tmp_path):
-    sharing = {"share_encoder_decoder_embeddings": True, "tie_word_embeddings": False} if tie == "embeddings" else {"tie": tie}
+    sharing = (
+        {"share_encoder_decoder_embeddings": True, "tie_word_embeddings": False}
+        if tie == "embeddings"
+        else {"tie": tie}
+    )
     model = tiny_model(model_type, **sharing)
     assert model.config.tie == tie
     model.save_pretrained(tmp_path)
@@ -309,7 +315,13 @@ def test_vocabularies_can_grow_on_either_side(model_type):
 
 
 def test_parameter_counts_are_those_of_the_papers():
-    sizes = {"vocab_size": 8389, "decoder_vocab_size": 6428, "d_model": 256, "encoder_ffn_dim": 1024, "decoder_ffn_dim": 1024}
+    sizes = {
+        "vocab_size": 8389,
+        "decoder_vocab_size": 6428,
+        "d_model": 256,
+        "encoder_ffn_dim": 1024,
+        "decoder_ffn_dim": 1024,
+    }
     for layers, count in ((3, 10_974_748), (4, 12_817_948), (6, 16_504_348)):
         config = DeepNMTConfig(**sizes, encoder_layers=layers, decoder_layers=layers, tie="none", output_bias=True)
         with torch.device("meta"):
@@ -342,7 +354,12 @@ def test_contradictions_are_refused_with_a_remedy(fields, message):
 
 
 def test_pre_norm_has_a_norm_at_the_top_unless_told_otherwise():
-    for style, final, expected in (("pre", None, True), ("post", None, False), ("pre", False, False), ("post", True, True)):
+    for style, final, expected in (
+        ("pre", None, True),
+        ("post", None, False),
+        ("pre", False, False),
+        ("post", True, True),
+    ):
         assert (tiny_model(norm_style=style, final_norm=final).model.decoder.layer_norm is not None) == expected
 
 
@@ -389,4 +406,6 @@ def test_adapters_wrap_and_merge(model_type):
 
 
 def test_spread_changes_weights():
-    assert not torch.equal(spread(tiny_model()).lm_head.weight, DeepNMTForConditionalGeneration(tiny_config()).lm_head.weight)
+    assert not torch.equal(
+        spread(tiny_model()).lm_head.weight, DeepNMTForConditionalGeneration(tiny_config()).lm_head.weight
+    )

@@ -21,5 +21,7 @@ def test_notebook_runs(path):
     nbclient = pytest.importorskip("nbclient", reason="the extra `notebooks` brings it")
     notebook = nbformat.read(path, as_version=4)
     nbclient.NotebookClient(notebook, timeout=280, kernel_name="python3").execute()
-    pictures = [out for cell in notebook.cells for out in cell.get("outputs", []) if "image/png" in out.get("data", {})]
+    pictures = [
+        out for cell in notebook.cells for out in cell.get("outputs", []) if "image/png" in out.get("data", {})
+    ]
     assert pictures, "the notebook shows no picture"

@@ -21,7 +21,8 @@ def marian(request, tmp_path_factory):
     config = MarianConfig(
         vocab_size=41, d_model=16, encoder_layers=3, decoder_layers=2, encoder_attention_heads=4,
         decoder_attention_heads=2, encoder_ffn_dim=32, decoder_ffn_dim=24, max_position_embeddings=64, pad_token_id=40,
-        eos_token_id=0, decoder_start_token_id=40, forced_eos_token_id=0, **{"scale_embedding": True, **SETTINGS[request.param]},
+        eos_token_id=0, decoder_start_token_id=40, forced_eos_token_id=0,
+        **{"scale_embedding": True, **SETTINGS[request.param]},
     )  # fmt: skip
     folder = tmp_path_factory.mktemp("marian")
     model = spread(MarianMTModel(config)).eval()

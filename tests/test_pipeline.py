@@ -11,10 +11,9 @@ from pathlib import Path
 import datasets
 import pytest
 import torch
+import transformers
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from torch import nn
-
-import transformers
 from transformers import (
     BertConfig,
     BertLMHeadModel,

@@ -105,6 +105,7 @@ def test_a_run_continues_where_it_stopped(tmp_path, few_held_out):
     train([*half, "training.max_steps=2"])
     continued = train(half)
     losses = [
-        [entry["loss"] for entry in results["training"]["history"] if "loss" in entry] for results in (whole, continued)
+        [entry["loss"] for entry in results["training"]["history"] if "loss" in entry]
+        for results in (whole, continued)
     ]
     assert len(losses[0]) == 4 and losses[0] == losses[1]

@@ -59,7 +59,10 @@ def folder(request, model_type, tmp_path):
 def test_folder_gives_equal_results_without_the_package(folder, tmp_path):
     again = tmp_path / "again"
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, str(folder), str(again), json.dumps(TEXTS)], capture_output=True, text=True, cwd=tmp_path
+        [sys.executable, "-c", PROGRAM, str(folder), str(again), json.dumps(TEXTS)],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
     )
     assert done.returncode == 0, done.stderr[-3000:]
     results = json.loads(done.stdout.splitlines()[-1])
@@ -70,7 +73,10 @@ def test_folder_gives_equal_results_without_the_package(folder, tmp_path):
     logits = model(**inputs, labels=inputs["input_ids"].clamp(max=250)).logits
     for place in (folder, again):
         assert torch.equal(torch.load(place / "logits.pt"), logits)
-    expected = [model.generate(**inputs, num_beams=3).tolist(), pipeline("translation", model=str(folder))(TEXTS, num_beams=3)]
+    expected = [
+        model.generate(**inputs, num_beams=3).tolist(),
+        pipeline("translation", model=str(folder))(TEXTS, num_beams=3),
+    ]
     assert results == [expected] * 3
     assert expected[1][1] == {"translation_text": ""} and expected[1][0]["translation_text"]
 

@@ -6,8 +6,8 @@ import math
 import numpy as np
 import pytest
 import torch
-from tiny import tiny_model
 from datasets import Dataset
+from tiny import tiny_model
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import WhitespaceSplit

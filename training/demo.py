@@ -31,7 +31,9 @@ def main(arguments: list[str]):
     picture = OUTPUT / "learning_curve.png"
     plot_learning_curve(results["training"]["history"], picture)
     scores = results["scores"]["test"]
-    print(f"\nBLEU on {scores['sentences']} held-out sentences: {scores['bleu']['score']:.1f}  ({scores['bleu']['signature']})")
+    print(
+        f"\nBLEU on {scores['sentences']} held-out sentences: {scores['bleu']['score']:.1f}  ({scores['bleu']['signature']})"
+    )
     print(f"Learning curve: {picture}\n\nTranslations by pipeline('translation', model='{OUTPUT}/model'):")
     translator = pipeline("translation", model=str(OUTPUT / "model"))
     for source, translated in zip(SENTENCES, translator(SENTENCES, num_beams=5), strict=True):

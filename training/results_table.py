@@ -1,4 +1,4 @@
-"""Rewrite the results table of the README from `benchmarks/results/*.json`; with `--check`, only say whether it is current."""
+"""Renew the results table of the README from `benchmarks/results/*.json`; `--check` only says whether it is current."""
 
 import json
 import sys
@@ -13,7 +13,11 @@ from hf_deepnmt.model_card import known_size  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[1]
 START, END = "<!-- results: ", "<!-- end of results -->"
-HEAD = "| model | parameters | test set | sacreBLEU | tokenised, lower-cased | chrF | training | hardware |\n" + "| --- " * 8 + "|\n"
+HEAD = (
+    "| model | parameters | test set | sacreBLEU | tokenised, lower-cased | chrF | training | hardware |\n"
+    + "| --- " * 8
+    + "|\n"
+)
 
 
 def rows(path: Path) -> list[str]:

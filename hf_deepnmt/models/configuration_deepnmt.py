@@ -2,7 +2,6 @@
 """Configuration of the shared Transformer backbone (Vaswani et al., 2017), itself the baseline of the zoo."""
 
 from huggingface_hub.dataclasses import strict
-
 from transformers import PreTrainedConfig
 
 

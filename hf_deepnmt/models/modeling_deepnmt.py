@@ -14,7 +14,6 @@ from dataclasses import dataclass
 
 import torch
 from torch import nn
-
 from transformers import AutoConfig, GenerationConfig, MarianMTModel
 from transformers import initialization as init
 from transformers.activations import ACT2FN
@@ -244,7 +243,9 @@ class DeepNMTEncoderLayer(DeepNMTLayer):
         self, hidden_states: torch.Tensor, attention_mask: torch.Tensor | None, **kwargs: Unpack[TransformersKwargs]
     ) -> torch.Tensor:
         hidden_states = self.residual(
-            hidden_states, self.self_attn_layer_norm, lambda states: self.self_attn(states, attention_mask, **kwargs)[0]
+            hidden_states,
+            self.self_attn_layer_norm,
+            lambda states: self.self_attn(states, attention_mask, **kwargs)[0],
         )
         return self.residual(hidden_states, self.final_layer_norm, self.feed_forward)
 
@@ -400,7 +401,9 @@ class DeepNMTEncoder(DeepNMTStack):
         positions = positions_from_mask(attention_mask, length, 0, inputs_embeds.device)
         return self.embed(inputs_embeds, positions, bound=length)
 
-    def run_layers(self, hidden_states: torch.Tensor, attention_mask: torch.Tensor | None, **kwargs) -> list[torch.Tensor]:
+    def run_layers(
+        self, hidden_states: torch.Tensor, attention_mask: torch.Tensor | None, **kwargs
+    ) -> list[torch.Tensor]:
         """z^0, z^1, ..., z^L; only the last of them unless `fuses_layers`. A dropped layer repeats its input."""
         states = [hidden_states]
         for layer in self.layers:
@@ -633,10 +636,14 @@ class DeepNMTForConditionalGeneration(DeepNMTPreTrainedModel, GenerationMixin):
         self.model = self.model_class(config)
         self.lm_head = nn.Linear(config.d_model, config.decoder_vocab_size, bias=config.output_bias)
         self.lm_head.is_output_projection = True
-        self._tied_weights_keys = {f"model.{target}": f"model.{source}" for target, source in self.model_tying().items()}
+        self._tied_weights_keys = {
+            f"model.{target}": f"model.{source}" for target, source in self.model_tying().items()
+        }
         if config.tie_word_embeddings:
             shared = config.share_encoder_decoder_embeddings
-            self._tied_weights_keys["lm_head.weight"] = f"model.{'shared' if shared else 'decoder.embed_tokens'}.weight"
+            self._tied_weights_keys["lm_head.weight"] = (
+                f"model.{'shared' if shared else 'decoder.embed_tokens'}.weight"
+            )
         # stated here, or the library's default of 20 tokens would cut translations
         self.generation_config.max_length = config.max_position_embeddings
         self.post_init()
@@ -671,10 +678,10 @@ class DeepNMTForConditionalGeneration(DeepNMTPreTrainedModel, GenerationMixin):
         stated = generation_config is not None or any(kwargs.get(name) is not None for name in limits)
         if is_ids and own_limit and not stated:
             kwargs["max_length"] = min(own_limit, 2 * source.shape[1] + 51)
-        elif own_limit and kwargs.get("max_new_tokens") and kwargs.get("decoder_input_ids") is None:
+        only_new = not any(kwargs.get(name) is not None for name in ("max_length", "decoder_input_ids"))
+        if own_limit and only_new and generation_config is None and kwargs.get("max_new_tokens"):
             # in terms of the field that the model's own config sets, or each call warns that both are set
-            if generation_config is None and kwargs.get("max_length") is None:
-                kwargs["max_length"] = kwargs.pop("max_new_tokens") + 1
+            kwargs["max_length"] = kwargs.pop("max_new_tokens") + 1
         return super().generate(inputs, generation_config, *args, **kwargs)
 
     def translation_loss(
@@ -813,7 +820,9 @@ class DeepNMTForConditionalGeneration(DeepNMTPreTrainedModel, GenerationMixin):
         """
         source_config = AutoConfig.from_pretrained(path)
         if source_config.model_type != "marian":
-            raise ValueError(f"{path} holds a {source_config.model_type!r} model; `from_marian` reads model_type 'marian'")
+            raise ValueError(
+                f"{path} holds a {source_config.model_type!r} model; `from_marian` reads model_type 'marian'"
+            )
         marian = MarianMTModel.from_pretrained(path)
         model = cls(cls.config_class(**{**marian_fields(source_config, cls.config_class), **overrides}))
         model.load_marian_state_dict(marian.state_dict(), origin=str(path))

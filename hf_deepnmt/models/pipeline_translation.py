@@ -11,7 +11,6 @@ from typing import Any
 import torch
 from torch import nn
 from torch.utils.data import Dataset
-
 from transformers import (
     GenerationConfig,
     LogitsProcessor,
