@@ -20,9 +20,9 @@ from hf_deepnmt.training import train  # noqa: E402
 RECIPE = Path(__file__).parent / "recipes" / "deepnmt_generated-de-en_tiny.yaml"
 OUTPUT = Path("demo_output")
 SENTENCES = [
-    "Ich rufe morgen meine Schwester an.",
-    "Der alte Mann kauft ein, weil seine Frau krank ist.",
-    "Wann kommt der Zug an?",
+    "Gestern habe ich meinen Bruder angerufen.",
+    "Der alte Mann kauft heute ein, weil seine Frau krank ist.",
+    "Wir haben einundzwanzig kleine Hunde gesehen.",
 ]
 
 
