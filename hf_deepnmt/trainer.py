@@ -38,6 +38,7 @@ from transformers.trainer_utils import (
     EvalPrediction,
     PredictionOutput,
     SchedulerType,
+    TrainOutput,
     get_last_checkpoint,
     speed_metrics,
 )
@@ -461,12 +462,30 @@ class DeepNMTTrainer(Seq2SeqTrainer):
             if resume_from_checkpoint is None:
                 raise ValueError(f"{self.args.output_dir} holds no checkpoint to resume from: start without it")
         self._check_start(resume_from_checkpoint or None)
-        result = super().train(resume_from_checkpoint or None, *args, **kwargs)
+        result = self._finished(resume_from_checkpoint or None) or super().train(
+            resume_from_checkpoint or None, *args, **kwargs
+        )
         self.accelerator.wait_for_everyone()
         if self.is_world_process_zero():
             self.average()
         self.accelerator.wait_for_everyone()
         return result
+
+    def _finished(self, checkpoint: str | None) -> TrainOutput | None:
+        """The outcome of a checkpoint that has all its updates, loaded; Transformers would make one more."""
+        file = Path(checkpoint or "", "trainer_state.json")
+        if checkpoint is None or not file.is_file():
+            return None
+        state, args = TrainerState.load_from_json(str(file)), self.args
+        planned = args.max_steps
+        if planned <= 0 and state.num_train_epochs == math.ceil(args.num_train_epochs):
+            planned = state.max_steps
+        if planned <= 0 or state.global_step < planned:
+            return None
+        logger.warning(f"{checkpoint} has all {planned} updates: nothing is left to train")
+        self._load_from_checkpoint(checkpoint)
+        self.state = state
+        return TrainOutput(state.global_step, math.nan, {})
 
     def _check_start(self, checkpoint: str | None) -> None:
         averages = self.args.average_last or self.args.average_best

@@ -360,6 +360,16 @@ def keep_freed_memory():
         logger.debug("no glibc here, so its memory settings stay")
 
 
+def finished_results(recipe: Recipe, output: Path) -> dict[str, Any] | None:
+    """What an earlier run of the same recipe wrote when it had finished."""
+    path = output / "results.json"
+    if not path.is_file() or not (output / MODEL_FOLDER).is_dir():
+        return None
+    results = json.loads(path.read_text(encoding="utf-8"))
+    same = json.loads(json.dumps(without_folders(dataclasses.asdict(recipe))))
+    return results if results.get("recipe") == same else None
+
+
 def without_folders(value: Any) -> Any:
     """Absolute paths cut to their last part: results are published, and say nothing of the machine's folders."""
     if isinstance(value, dict):
@@ -382,6 +392,10 @@ def train(arguments: list[str]) -> dict[str, Any]:
     path, *overrides = arguments
     recipe = load_recipe(path, overrides)
     output = Path(recipe.training.get("output_dir", f"runs/{Path(path).stem}"))
+    stored = finished_results(recipe, output)
+    if stored is not None:
+        logger.warning(f"{output} holds this run's results already: remove the folder to train again")
+        return stored
     args = training_arguments(recipe, output)
     if args.device.type == "cpu":
         keep_freed_memory()

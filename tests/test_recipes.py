@@ -109,3 +109,15 @@ def test_a_run_continues_where_it_stopped(tmp_path, few_held_out):
         for results in (whole, continued)
     ]
     assert len(losses[0]) == 4 and losses[0] == losses[1]
+
+
+def test_a_finished_run_is_not_trained_further(tmp_path, few_held_out):
+    run = [str(RECIPES[0]), *SMALL, f"training.output_dir={tmp_path}/run"]
+    first = train(run)
+    weights = (tmp_path / "run" / "model" / "model.safetensors").read_bytes()
+    assert train(run) == json.loads((tmp_path / "run" / "results.json").read_text())
+    (tmp_path / "run" / "results.json").unlink()
+    again = train(run)
+    assert again["training"]["steps"] == first["training"]["steps"] == 2 and again["scores"] == first["scores"]
+    assert (tmp_path / "run" / "model" / "model.safetensors").read_bytes() == weights
+    assert not (tmp_path / "run" / "checkpoint-3").exists()
