@@ -905,10 +905,8 @@ def plot_learning_curve(history: Sequence[Mapping[str, Any]] | str | Path, path:
     Raises:
         ValueError: there is nothing to draw.
     """
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
+    # not through pyplot, whose backend belongs to the caller
+    from matplotlib.figure import Figure
 
     if isinstance(history, (str, Path)):
         file = Path(history) / "trainer_state.json" if Path(history).is_dir() else Path(history)
@@ -917,7 +915,8 @@ def plot_learning_curve(history: Sequence[Mapping[str, Any]] | str | Path, path:
     series = {name: [(row["step"], row[name]) for row in history if name in row] for name in names}
     if not any(series.values()):
         raise ValueError("the history has neither losses nor BLEU: train with `logging_steps` or `eval_strategy` set")
-    figure, losses = pyplot.subplots(figsize=(7, 4), layout="constrained")
+    figure = Figure(figsize=(7, 4), layout="constrained")
+    losses = figure.subplots()
     scores = losses.twinx()
     for (name, label), color in zip(names.items(), ("tab:blue", "tab:orange", "tab:green"), strict=True):
         axis = scores if name == "eval_bleu" else losses
@@ -926,7 +925,6 @@ def plot_learning_curve(history: Sequence[Mapping[str, Any]] | str | Path, path:
     scores.set_ylabel("BLEU")
     figure.legend(loc="outside upper center", ncols=len(names))
     figure.savefig(path, dpi=150)
-    pyplot.close(figure)
     return Path(path)
 
 
