@@ -129,8 +129,7 @@ def translate(
         translations = translate_lines(loaded, tokenizer, read_lines(source), progress=not quiet, **options)
         sink = sys.stdout.buffer if output is None else output.open("wb")
         for translation in translations:
-            # a line break inside would shift every later line
-            sink.write((" ".join(translation.splitlines()) + "\n").encode("utf-8"))
+            sink.write(f"{translation}\n".encode())
         sink.flush()
     except (ValueError, OSError) as error:
         fail(error)
