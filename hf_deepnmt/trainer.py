@@ -7,6 +7,7 @@ accumulation steps, and an interrupted run continues bit by bit.
 
 from __future__ import annotations
 
+import inspect
 import json
 import math
 import sys
@@ -329,6 +330,8 @@ class DeepNMTTrainer(Seq2SeqTrainer):
         if data_collator is None:
             self.data_collator = Seq2SeqCollator(self.model.config.pad_token_id)
         self.model_divides_loss = bool(getattr(self.model, "accepts_loss_kwargs", False))
+        inputs = inspect.signature(self.model.forward).parameters
+        self._lean = {"output_logits": False} if "output_logits" in inputs else {}
         # The count of tokens over the whole step is needed with every model, and every loss is divided by it.
         self.model_accepts_loss_kwargs = self.loss_is_scaled_for_ga = True
         if args.learning_rate is None:
@@ -700,7 +703,7 @@ class DeepNMTTrainer(Seq2SeqTrainer):
         lengths = column_lengths(dataset, "input_ids"), column_lengths(dataset, "labels")
         sums, seen = torch.zeros(3, dtype=torch.float64), False
         for _, batch in self._batches(dataset, self._shard(lengths, self.args.evaluation_budget)):
-            outputs = self.model(**batch)
+            outputs = self.model(**batch, **self._lean)
             tokens = batch["labels"].ne(IGNORED_LABEL).sum()
             nll, auxiliary = _output(outputs, "nll_loss"), _output(outputs, "auxiliary_loss")
             loss = _output(outputs, "loss") if nll is None else nll

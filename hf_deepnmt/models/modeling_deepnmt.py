@@ -35,6 +35,7 @@ from transformers.utils.generic import merge_with_config_defaults
 from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 
 from .configuration_deepnmt import DeepNMTConfig
+from .functional_deepnmt import cross_entropy, drop_out, linear_cross_entropy
 
 # Imported so that the file travels with every checkpoint: its config names the pipeline.
 from .pipeline_translation import TranslationPipeline
@@ -99,7 +100,7 @@ def eager_attention(
         logits = logits + position_bias
     if attention_mask is not None:
         logits = logits + attention_mask
-    weights = nn.functional.dropout(logits.softmax(dim=-1), p=dropout, training=module.training)
+    weights = drop_out(logits.softmax(dim=-1), dropout, module.training)
     return torch.matmul(weights, value).transpose(1, 2).contiguous(), weights
 
 
@@ -221,7 +222,7 @@ class DeepNMTLayer(GradientCheckpointingLayer):
         return DeepNMTAttention(self.config, num_heads, self.layer_idx, is_causal)
 
     def drop(self, states: torch.Tensor) -> torch.Tensor:
-        return nn.functional.dropout(states, p=self.config.dropout, training=self.training)
+        return drop_out(states, self.config.dropout, self.training)
 
     def residual(self, states: torch.Tensor, norm: nn.Module, function: Callable) -> torch.Tensor:
         """post: LN(x + Drop(f(x))); pre: x + Drop(f(LN(x)))."""
@@ -231,7 +232,7 @@ class DeepNMTLayer(GradientCheckpointingLayer):
 
     def feed_forward(self, states: torch.Tensor) -> torch.Tensor:
         states = self.activation(self.fc1(states))
-        states = nn.functional.dropout(states, p=self.config.activation_dropout, training=self.training)
+        states = drop_out(states, self.config.activation_dropout, self.training)
         return self.fc2(states)
 
 
@@ -372,7 +373,7 @@ class DeepNMTStack(DeepNMTPreTrainedModel):
     def embed(self, inputs_embeds: torch.Tensor, positions: torch.Tensor, bound: int) -> torch.Tensor:
         """Scaled embeddings (batch, length, d_model) plus positions, after dropout."""
         states = inputs_embeds * self.embed_scale + self.embed_positions(positions, bound).to(inputs_embeds.dtype)
-        return nn.functional.dropout(states, p=self.config.dropout, training=self.training)
+        return drop_out(states, self.config.dropout, self.training)
 
     def skips_layer(self) -> bool:
         return self.training and self.layerdrop > 0 and torch.rand([]).item() < self.layerdrop
@@ -685,7 +686,11 @@ class DeepNMTForConditionalGeneration(DeepNMTPreTrainedModel, GenerationMixin):
         return super().generate(inputs, generation_config, *args, **kwargs)
 
     def translation_loss(
-        self, logits: torch.Tensor, labels: torch.Tensor, num_items_in_batch: torch.Tensor | int | None = None
+        self,
+        states: torch.Tensor,
+        labels: torch.Tensor,
+        num_items_in_batch: torch.Tensor | int | None = None,
+        logits: torch.Tensor | None = None,
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """
         Loss and unsmoothed negative log-likelihood, in fp32.
@@ -695,16 +700,23 @@ class DeepNMTForConditionalGeneration(DeepNMTPreTrainedModel, GenerationMixin):
         perplexity are comparable between runs. A batch without real tokens gives 0.
 
         Args:
-            logits: (batch, target, vocabulary).
+            states: (batch, target, d_model), the decoder's output.
             labels: (batch, target), -100 where padded.
+            logits: (batch, target, vocabulary), where they were computed anyway. Without them they are made for a few
+                real tokens at a time, so memory does not grow with the vocabulary.
         """
         real = labels.ne(IGNORED_LABEL)
-        log_probs = logits[real].float().log_softmax(dim=-1)
-        nll = -log_probs.gather(-1, labels[real][:, None]).sum()
-        count = real.sum().clamp(min=1) if num_items_in_batch is None else num_items_in_batch
         smoothing = self.config.label_smoothing if self.training else 0.0
-        loss = (1 - smoothing) * nll - smoothing * log_probs.mean(dim=-1).sum() if smoothing else nll
-        return loss / count, nll.detach() / count
+        head = self.lm_head
+        # what hangs on the projection's own forward (adapters, offloading) must not be passed by
+        plain = type(head) is nn.Linear and not head._forward_pre_hooks and not hasattr(head, "_hf_hook")
+        if logits is None and plain:
+            loss, nll = linear_cross_entropy(states[real], head.weight, head.bias, labels[real], smoothing)
+        else:
+            rows = head(states[real]) if logits is None else logits[real]
+            loss, nll = cross_entropy(rows, labels[real], smoothing)
+        count = real.sum().clamp(min=1) if num_items_in_batch is None else num_items_in_batch
+        return loss / count, nll.sum() / count
 
     def auxiliary_loss(
         self, outputs: Seq2SeqModelOutput, num_items_in_batch: torch.Tensor | int | None = None, **kwargs
@@ -727,6 +739,7 @@ class DeepNMTForConditionalGeneration(DeepNMTPreTrainedModel, GenerationMixin):
         labels: torch.LongTensor | None = None,
         use_cache: bool | None = None,
         num_items_in_batch: torch.Tensor | int | None = None,
+        output_logits: bool | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> DeepNMTSeq2SeqLMOutput:
         """
@@ -734,6 +747,8 @@ class DeepNMTForConditionalGeneration(DeepNMTPreTrainedModel, GenerationMixin):
             labels: (batch, target), the reference with its end token, -100 where padded. The decoder input is made from
                 it unless `decoder_input_ids` is given.
             num_items_in_batch: real target tokens of the whole optimizer step, over accumulation and processes.
+            output_logits: whether to return logits. Unset, they are left out of training steps (labels in training
+                mode), whose loss then needs only a fraction of the memory and time.
 
         Returns:
             `logits` of shape (batch, target, vocabulary) and, with labels, `loss`, `nll_loss`, `auxiliary_loss`.
@@ -754,10 +769,13 @@ class DeepNMTForConditionalGeneration(DeepNMTPreTrainedModel, GenerationMixin):
             use_cache=use_cache,
             **kwargs,
         )
-        logits = self.lm_head(outputs.last_hidden_state)
+        states = outputs.last_hidden_state
+        if output_logits is None:
+            output_logits = labels is None or not self.training
+        logits = self.lm_head(states) if output_logits else None
         loss = nll_loss = auxiliary = None
         if labels is not None:
-            loss, nll_loss = self.translation_loss(logits, labels, num_items_in_batch)
+            loss, nll_loss = self.translation_loss(states, labels, num_items_in_batch, logits)
             auxiliary = self.auxiliary_loss(outputs, num_items_in_batch=num_items_in_batch, labels=labels)
             loss = loss if auxiliary is None else loss + auxiliary
         return DeepNMTSeq2SeqLMOutput(
