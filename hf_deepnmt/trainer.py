@@ -259,7 +259,7 @@ class EpochDataLoader(DataLoader):
 class _Window:
     """Sums since the last log, kept on the device so that no step waits for them."""
 
-    NAMES = ("loss", "nll_loss", "auxiliary_loss")
+    NAMES = ("loss", "nll_loss", "auxiliary_loss", "consistency_loss")
 
     def __init__(self, device: torch.device) -> None:
         self.sums = torch.zeros(len(self.NAMES) + 1, device=device)

@@ -12,6 +12,8 @@ TYINGS = {
 }
 NORM_STYLES = ("post", "pre")
 INIT_SCHEMES = ("xavier", "normal", "fan_in", "depth_scaled")
+CUTOFFS = ("none", "token", "span", "feature")
+CUTOFF_DIVERGENCES = ("official", "paper")
 
 
 @strict
@@ -41,6 +43,16 @@ class DeepNMTConfig(PreTrainedConfig):
             `normal`: N(0, `init_std`) for all matrices and embeddings (Marian and BART in Transformers).
         label_smoothing (`float`):
             Share of probability mass spread evenly over the target vocabulary in the training loss.
+        rdrop_alpha (`float`):
+            Weight of R-Drop's divergence between two passes of each sentence with different dropout (Liang et al., 2021;
+            5 there). 0 trains plainly. Like label smoothing it acts in training mode only.
+        cutoff (`"none"`, `"token"`, `"span"` or `"feature"`):
+            In a second copy of each sentence, `cutoff_share` of the words (each by itself, or one run of them) becomes
+            `cutoff_token_id` on both sides, or that share of the embeddings' columns becomes 0 (Shen et al., 2020). The
+            divergence between the copies has weight `cutoff_alpha`. With `rdrop_alpha` too, the one pair of copies
+            gets both divergences.
+        cutoff_divergence (`"official"` or `"paper"`):
+            `paper` is Jensen-Shannon as printed; the released code measures from the softmax of the mean logits.
         max_position_embeddings (`int`):
             Rows of the sinusoid table that are kept ready. Longer inputs are computed on the fly, never refused.
 
@@ -49,7 +61,7 @@ class DeepNMTConfig(PreTrainedConfig):
     """
 
     model_type = "deepnmt"
-    keys_to_ignore_at_inference = ["cache", "nll_loss", "auxiliary_loss"]
+    keys_to_ignore_at_inference = ["cache", "nll_loss", "auxiliary_loss", "consistency_loss"]
     attribute_map = {
         "hidden_size": "d_model",
         "num_attention_heads": "encoder_attention_heads",
@@ -85,6 +97,12 @@ class DeepNMTConfig(PreTrainedConfig):
     init_alpha: float | int = 1.0
     ds_exponent: float | int = 0.5
     label_smoothing: float | int = 0.1
+    rdrop_alpha: float | int = 0.0
+    cutoff: str = "none"
+    cutoff_share: float = 0.05
+    cutoff_alpha: float | int = 5.0
+    cutoff_divergence: str = "official"
+    cutoff_token_id: int = 3
     use_cache: bool = True
     is_encoder_decoder: bool = True
     bos_token_id: int | None = 0
@@ -116,7 +134,12 @@ class DeepNMTConfig(PreTrainedConfig):
 
     def validate_choices(self):
         """Every field with a closed list of values holds one of them."""
-        choices = {"norm_style": NORM_STYLES, "init_scheme": INIT_SCHEMES}
+        choices = {
+            "norm_style": NORM_STYLES,
+            "init_scheme": INIT_SCHEMES,
+            "cutoff": CUTOFFS,
+            "cutoff_divergence": CUTOFF_DIVERGENCES,
+        }
         for name, allowed in choices.items():
             if getattr(self, name) not in allowed:
                 raise ValueError(f"`{name}` must be one of {', '.join(allowed)}, got {getattr(self, name)!r}")
@@ -140,9 +163,12 @@ class DeepNMTConfig(PreTrainedConfig):
     def validate_rates(self):
         """Probabilities lie in [0, 1)."""
         rates = ("dropout", "attention_dropout", "activation_dropout", "encoder_layerdrop", "decoder_layerdrop")
-        for name in (*rates, "label_smoothing"):
+        for name in (*rates, "label_smoothing", "cutoff_share"):
             if not 0 <= getattr(self, name) < 1:
                 raise ValueError(f"`{name}` must be at least 0 and below 1, got {getattr(self, name)}")
+        for name in ("rdrop_alpha", "cutoff_alpha"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"`{name}` must not be negative, got {getattr(self, name)}")
 
     def validate_special_tokens(self):
         """Padding must be told apart from the end of a sentence: attention masks are inferred from it."""

@@ -1,6 +1,8 @@
 # Copyright 2026 The hf_deepnmt authors. Apache-2.0 licence.
 """Loss and dropout with the values of the plain formulas, in less time and memory."""
 
+from collections.abc import Callable
+
 import torch
 from torch import nn
 
@@ -27,58 +29,73 @@ def cross_entropy(
     return loss, nll.detach()
 
 
-class LinearCrossEntropy(torch.autograd.Function):
-    """Keeps gradients instead of logits: they are made chunk by chunk in the forward pass."""
+class ChunkedProjection(torch.autograd.Function):
+    """
+    A loss over logits that are made for a few rows at a time.
+
+    Its gradients are made in the forward pass, chunk by chunk, and kept instead of the logits.
+    """
 
     @staticmethod
-    def forward(ctx, states, weight, bias, targets, smoothing, needs_gradients):
+    def forward(ctx, states, weight, bias, row_loss, needs_gradients):
         dtype, exact = compute_dtype(states), torch.promote_types(states.dtype, torch.float32)
-        vocabulary = len(weight)
         inputs, matrix, offset = (None if tensor is None else tensor.to(dtype) for tensor in (states, weight, bias))
         wanted = [needs_gradients and needed for needed in ctx.needs_input_grad[:3]]
         gradients = [
             torch.zeros_like(tensor, dtype=exact) if needed else None
             for tensor, needed in zip((states, weight, bias), wanted, strict=True)
         ]
-        nll = torch.zeros(len(states), dtype=exact, device=states.device)
-        uniform = torch.zeros((), dtype=exact, device=states.device)
-        size = max(1, CHUNK_ELEMENTS.get(states.device.type, max(CHUNK_ELEMENTS.values())) // vocabulary)
+        total = torch.zeros((), dtype=exact, device=states.device)
+        elements = CHUNK_ELEMENTS.get(states.device.type, max(CHUNK_ELEMENTS.values()))
+        size = max(1, elements // (len(weight) * states[0].numel() // states.shape[-1])) if len(states) else 1
         for start in range(0, len(states), size):
             rows = slice(start, start + size)
-            expected = targets[rows, None]
             logits = nn.functional.linear(inputs[rows], matrix, offset).to(exact)
-            slope = logits.softmax(dim=-1)
-            # log-sum-exp from the two maxima: log-softmax and exp are the slow ones on a CPU
-            normalizer = logits.amax(dim=-1) - slope.amax(dim=-1).log()
-            nll[rows] = normalizer - logits.gather(1, expected)[:, 0]
-            if smoothing:
-                uniform += normalizer.sum() - logits.sum() / vocabulary
+            loss, slope = row_loss(logits, rows, any(wanted))
+            total += loss
             if not any(wanted):
                 continue
-            # by the logits: softmax - smoothing / vocabulary - (1 - smoothing) at the expected word
-            if smoothing:
-                slope -= smoothing / vocabulary
-            slope.scatter_add_(1, expected, slope.new_full(expected.shape, smoothing - 1))
             if wanted[2]:
-                gradients[2] += slope.sum(dim=0)
+                gradients[2] += slope.flatten(0, -2).sum(dim=0)
             slope = slope.to(dtype)
             if wanted[0]:
                 gradients[0][rows] = (slope @ matrix).to(exact)
             if wanted[1]:
-                gradients[1] += slope.t() @ inputs[rows]
+                gradients[1] += slope.flatten(0, -2).t() @ inputs[rows].flatten(0, -2)
         ctx.save_for_backward(*gradients)
         ctx.dtypes = [None if tensor is None else tensor.dtype for tensor in (states, weight, bias)]
-        ctx.mark_non_differentiable(nll)
-        return (1 - smoothing) * nll.sum() + smoothing * uniform, nll
+        return total
 
     @staticmethod
     @torch.autograd.function.once_differentiable
-    def backward(ctx, slope, _):
+    def backward(ctx, slope):
         scaled = [
             None if gradient is None else (gradient * slope).to(dtype)
             for gradient, dtype in zip(ctx.saved_tensors, ctx.dtypes, strict=True)
         ]
-        return *scaled, None, None, None
+        return *scaled, None, None
+
+
+# Dynamo would trace the loop over chunks, whose number depends on the data.
+@torch.compiler.disable
+def chunked_projection(
+    states: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor | None,
+    row_loss: Callable[[torch.Tensor, slice, bool], tuple[torch.Tensor, torch.Tensor | None]],
+) -> torch.Tensor:
+    """
+    Sum of a loss over rows of logits `states weight^T + bias`, which are never whole in memory.
+
+    Products are made in the autocast dtype, everything behind them in fp32 (or fp64 for such states).
+
+    Args:
+        states: (rows, ..., width), only rows that count.
+        weight, bias: (vocabulary, width) and (vocabulary) of the output projection.
+        row_loss: called with the logits (chunk, ..., vocabulary) of some rows, the slice of these rows, and whether
+            gradients are wanted. Returns the sum of their loss, and its derivative by the logits where wanted.
+    """
+    return ChunkedProjection.apply(states, weight, bias, row_loss, torch.is_grad_enabled())
 
 
 def linear_cross_entropy(
@@ -89,13 +106,10 @@ def linear_cross_entropy(
     smoothing: float = 0.0,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """
-    Cross-entropy of `softmax(states weight^T + bias)` whose logits are never whole in memory.
-
-    Products are made in the autocast dtype, everything behind them in fp32 (or fp64 for such states).
+    Cross-entropy of `softmax(states weight^T + bias)` by `chunked_projection`.
 
     Args:
-        states: (rows, width), only rows that count.
-        weight, bias: (vocabulary, width) and (vocabulary) of the output projection.
+        states: (rows, width).
         targets: (rows), int64.
         smoothing: share of the expected distribution that is uniform over the vocabulary.
 
@@ -103,7 +117,26 @@ def linear_cross_entropy(
         The sum over rows of (1 - smoothing) nll + smoothing * mean over the vocabulary of -log p, in nats; and the
         unsmoothed negative log-likelihoods (rows), without gradient.
     """
-    return LinearCrossEntropy.apply(states, weight, bias, targets, smoothing, torch.is_grad_enabled())
+    vocabulary = len(weight)
+    nll = torch.zeros(len(states), dtype=torch.promote_types(states.dtype, torch.float32), device=states.device)
+
+    def row_loss(logits, rows, wanted):
+        expected = targets[rows, None]
+        slope = logits.softmax(dim=-1)
+        # log-sum-exp from the two maxima: log-softmax and exp are the slow ones on a CPU
+        normalizer = logits.amax(dim=-1) - slope.amax(dim=-1).log()
+        nll[rows] = normalizer - logits.gather(1, expected)[:, 0]
+        loss = (1 - smoothing) * nll[rows].sum()
+        if smoothing:
+            loss = loss + smoothing * (normalizer.sum() - logits.sum() / vocabulary)
+        # by the logits: softmax - smoothing / vocabulary - (1 - smoothing) at the expected word
+        if wanted and smoothing:
+            slope -= smoothing / vocabulary
+        if wanted:
+            slope.scatter_add_(1, expected, slope.new_full(expected.shape, smoothing - 1))
+        return loss, slope
+
+    return chunked_projection(states, weight, bias, row_loss), nll
 
 
 class BitDropout(torch.autograd.Function):
@@ -137,4 +170,4 @@ def drop_out(states: torch.Tensor, p: float, training: bool) -> torch.Tensor:
     return BitDropout.apply(states, dropped)
 
 
-__all__ = ["cross_entropy", "drop_out", "linear_cross_entropy"]
+__all__ = ["chunked_projection", "cross_entropy", "drop_out", "linear_cross_entropy"]

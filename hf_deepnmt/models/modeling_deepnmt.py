@@ -35,6 +35,14 @@ from transformers.utils.generic import merge_with_config_defaults
 from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 
 from .configuration_deepnmt import DeepNMTConfig
+from .consistency_deepnmt import (
+    DIVERGENCES,
+    cut_features,
+    cut_tokens,
+    linear_pair_loss,
+    pair_loss,
+    symmetric_divergence,
+)
 from .functional_deepnmt import cross_entropy, drop_out, linear_cross_entropy
 
 # Imported so that the file travels with every checkpoint: its config names the pipeline.
@@ -54,10 +62,13 @@ class DeepNMTSeq2SeqLMOutput(Seq2SeqLMOutput):
             Negative log-likelihood without smoothing, in nats, with the denominator of `loss`.
         auxiliary_loss (`torch.FloatTensor` of shape `()`, *optional*):
             Weighted further loss terms that are part of `loss`.
+        consistency_loss (`torch.FloatTensor` of shape `()`, *optional*):
+            Weighted divergence between two copies of the sentences (R-Drop, cutoff), part of `loss`.
     """
 
     nll_loss: torch.FloatTensor | None = None
     auxiliary_loss: torch.FloatTensor | None = None
+    consistency_loss: torch.FloatTensor | None = None
 
 
 def shift_right(labels: torch.Tensor, pad_token_id: int, start_token_id: int) -> torch.Tensor:
@@ -691,32 +702,75 @@ class DeepNMTForConditionalGeneration(DeepNMTPreTrainedModel, GenerationMixin):
         labels: torch.Tensor,
         num_items_in_batch: torch.Tensor | int | None = None,
         logits: torch.Tensor | None = None,
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
         """
-        Loss and unsmoothed negative log-likelihood, in fp32.
+        Loss, unsmoothed negative log-likelihood, and the divergence between copies where there are two, in fp32.
 
-        Both are sums over real tokens divided by `num_items_in_batch` (all real tokens of the optimizer step), or by the
+        All are sums over real tokens divided by `num_items_in_batch` (all real tokens of the optimizer step), or by the
         tokens of this batch where it is not given. Labels are smoothed in training mode only, so that evaluation and
         perplexity are comparable between runs. A batch without real tokens gives 0.
 
         Args:
-            states: (batch, target, d_model), the decoder's output.
+            states: (batch, target, d_model), the decoder's output. With two copies of each sentence (2 * batch, ...),
+                all first copies before all second ones.
             labels: (batch, target), -100 where padded.
             logits: (batch, target, vocabulary), where they were computed anyway. Without them they are made for a few
                 real tokens at a time, so memory does not grow with the vocabulary.
         """
         real = labels.ne(IGNORED_LABEL)
         smoothing = self.config.label_smoothing if self.training else 0.0
-        head = self.lm_head
-        # what hangs on the projection's own forward (adapters, offloading) must not be passed by
-        plain = type(head) is nn.Linear and not head._forward_pre_hooks and not hasattr(head, "_hf_hook")
-        if logits is None and plain:
-            loss, nll = linear_cross_entropy(states[real], head.weight, head.bias, labels[real], smoothing)
-        else:
-            rows = head(states[real]) if logits is None else logits[real]
-            loss, nll = cross_entropy(rows, labels[real], smoothing)
+        head, targets = self.lm_head, labels[real]
         count = real.sum().clamp(min=1) if num_items_in_batch is None else num_items_in_batch
-        return loss / count, nll.sum() / count
+        # what hangs on the projection's own forward (adapters, offloading) must not be passed by
+        chunked = type(head) is nn.Linear and not head._forward_pre_hooks and not hasattr(head, "_hf_hook")
+        chunked = chunked and logits is None
+        if len(states) == len(labels):
+            if chunked:
+                loss, nll = linear_cross_entropy(states[real], head.weight, head.bias, targets, smoothing)
+            else:
+                loss, nll = cross_entropy(head(states[real]) if logits is None else logits[real], targets, smoothing)
+            return loss / count, nll.sum() / count, None
+        pairs = torch.stack([copy[real] for copy in states.chunk(2)], dim=1)
+        if chunked:
+            terms = linear_pair_loss(pairs, head.weight, head.bias, targets, smoothing, self.divergences())
+        else:
+            terms = pair_loss(head(pairs).float(), targets, smoothing, self.divergences())
+        loss, consistency, nll = (term / count for term in terms)
+        return loss, nll, consistency
+
+    def divergences(self) -> list[tuple[float, Callable]]:
+        """Weights and forms of the divergence between two copies of each sentence; none trains plainly."""
+        config = self.config
+        rdrop = [(config.rdrop_alpha, symmetric_divergence)] if config.rdrop_alpha else []
+        cutoff = [(config.cutoff_alpha, DIVERGENCES[config.cutoff_divergence])] if config.cutoff != "none" else []
+        return rdrop + cutoff
+
+    def make_copies(self, inputs: dict[str, torch.Tensor | None]) -> dict[str, torch.Tensor | None]:
+        """Every tensor of a batch twice; cutoff damages the second copy of the words or embeddings on both sides."""
+        config = self.config
+        batch = {
+            name: torch.cat([value, value]) if isinstance(value, torch.Tensor) and value.dim() else value
+            for name, value in inputs.items()
+        }
+        for prefix, stack in (("", self.model.encoder), ("decoder_", self.model.decoder)):
+            ids, embeddings = batch[f"{prefix}input_ids"], batch[f"{prefix}inputs_embeds"]
+            if config.cutoff in ("token", "span"):
+                if ids is None:
+                    raise ValueError(f'`cutoff="{config.cutoff}"` replaces words: give `{prefix}input_ids`')
+                special = [config.bos_token_id, config.pad_token_id, config.decoder_start_token_id]
+                ends = config.eos_token_id if isinstance(config.eos_token_id, list) else [config.eos_token_id]
+                special = [token for token in (*special, *ends) if token is not None]
+                first, second = ids.chunk(2)
+                second = cut_tokens(
+                    second, special, config.cutoff_share, config.cutoff_token_id, span=config.cutoff == "span"
+                )
+                batch[f"{prefix}input_ids"] = torch.cat([first, second])
+            elif config.cutoff == "feature":
+                if embeddings is None:
+                    embeddings = stack.embed_tokens(batch.pop(f"{prefix}input_ids"))
+                first, second = embeddings.chunk(2)
+                batch[f"{prefix}inputs_embeds"] = torch.cat([first, cut_features(second, config.cutoff_share)])
+        return batch
 
     def auxiliary_loss(
         self, outputs: Seq2SeqModelOutput, num_items_in_batch: torch.Tensor | int | None = None, **kwargs
@@ -751,31 +805,45 @@ class DeepNMTForConditionalGeneration(DeepNMTPreTrainedModel, GenerationMixin):
                 mode), whose loss then needs only a fraction of the memory and time.
 
         Returns:
-            `logits` of shape (batch, target, vocabulary) and, with labels, `loss`, `nll_loss`, `auxiliary_loss`.
+            `logits` of shape (batch, target, vocabulary) and, with labels, `loss`, `nll_loss`, `auxiliary_loss` and
+            `consistency_loss`. With R-Drop or cutoff in training, logits and states are those of both copies of the
+            batch, one behind the other, and the losses are divided by the tokens of one copy.
         """
         if labels is not None:
             use_cache = False
             if decoder_input_ids is None and decoder_inputs_embeds is None:
                 decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels)
-        outputs = self.model(
-            input_ids=input_ids,
-            attention_mask=attention_mask,
-            decoder_input_ids=decoder_input_ids,
-            decoder_attention_mask=decoder_attention_mask,
-            encoder_outputs=encoder_outputs,
-            cache=cache,
-            inputs_embeds=inputs_embeds,
-            decoder_inputs_embeds=decoder_inputs_embeds,
-            use_cache=use_cache,
+        inputs = {
+            "input_ids": input_ids,
+            "attention_mask": attention_mask,
+            "decoder_input_ids": decoder_input_ids,
+            "decoder_attention_mask": decoder_attention_mask,
+            "inputs_embeds": inputs_embeds,
+            "decoder_inputs_embeds": decoder_inputs_embeds,
             **kwargs,
-        )
+        }
+        pairs = labels is not None and self.training and bool(self.divergences())
+        if pairs:
+            if encoder_outputs is not None:
+                raise ValueError("R-Drop and cutoff run the encoder twice: leave `encoder_outputs` out in training")
+            if attention_mask is None and input_ids is not None:
+                inputs["attention_mask"] = input_ids.ne(self.config.pad_token_id)
+            inputs = self.make_copies(inputs)
+        outputs = self.model(**inputs, encoder_outputs=encoder_outputs, cache=cache, use_cache=use_cache)
         states = outputs.last_hidden_state
         if output_logits is None:
             output_logits = labels is None or not self.training
         logits = self.lm_head(states) if output_logits else None
-        loss = nll_loss = auxiliary = None
+        loss = nll_loss = auxiliary = consistency = None
         if labels is not None:
-            loss, nll_loss = self.translation_loss(states, labels, num_items_in_batch, logits)
+            loss, nll_loss, consistency = self.translation_loss(
+                states, labels, num_items_in_batch, None if pairs else logits
+            )
+            if pairs:
+                num_items_in_batch = (
+                    labels.ne(IGNORED_LABEL).sum() if num_items_in_batch is None else num_items_in_batch
+                )
+                labels = torch.cat([labels, labels])
             auxiliary = self.auxiliary_loss(outputs, num_items_in_batch=num_items_in_batch, labels=labels)
             loss = loss if auxiliary is None else loss + auxiliary
         return DeepNMTSeq2SeqLMOutput(
@@ -783,6 +851,7 @@ class DeepNMTForConditionalGeneration(DeepNMTPreTrainedModel, GenerationMixin):
             logits=logits,
             nll_loss=nll_loss,
             auxiliary_loss=auxiliary,
+            consistency_loss=consistency,
             cache=outputs.cache,
             decoder_hidden_states=outputs.decoder_hidden_states,
             decoder_attentions=outputs.decoder_attentions,
