@@ -43,7 +43,7 @@ class DataSettings:
     """
     Args:
         corpus: a name of `corpora.CORPORA`, or `generated` for the bundled German-English generator.
-        path: folder of the corpus on disk; without it the corpus comes from the Hub.
+        path: folder of the corpus on disk; without it the corpus comes from the Hub. Files below are looked up in it.
         train, validation, test: instead of a corpus, files (two line-aligned ones, or a table) or data set names.
         size: pairs to generate (`generated`), or to keep of the training data.
         preprocess: prepare the text as the corpus's literature does (Moses tokens, lower case, length filters).
@@ -181,7 +181,7 @@ def load_recipe(path: str | Path, overrides: list[str] | tuple[str, ...] = ()) -
 def load_data(settings: DataSettings, seed: int, reports: dict[str, DataReport]) -> DatasetDict:
     """Train, validation and test pairs as text, with a report of what reading and cleaning left out."""
     languages = {"source_lang": settings.source_lang, "target_lang": settings.target_lang}
-    given = {name: getattr(settings, name) for name in ("train", "validation", "test")}
+    given = {name: in_folder(settings.path, getattr(settings, name)) for name in ("train", "validation", "test")}
     if settings.corpus == GENERATED_CORPUS:
         from .toy_corpus import toy_corpus
 
@@ -204,6 +204,14 @@ def load_data(settings: DataSettings, seed: int, reports: dict[str, DataReport])
     if "train" not in data:
         raise ValueError("the data has no training pairs")
     return cleaned(data, settings, reports)
+
+
+def in_folder(folder: str | None, spec: Any) -> Any:
+    """File names looked up in a folder; what is no file there stays as it is."""
+    if isinstance(spec, list):
+        return [in_folder(folder, part) for part in spec]
+    place = Path(folder, spec) if folder is not None and isinstance(spec, str) else None
+    return str(place) if place is not None and place.is_file() else spec
 
 
 def cleaned(data: DatasetDict, settings: DataSettings, reports: dict[str, DataReport]) -> DatasetDict:
