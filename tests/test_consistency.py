@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from tiny import EOS, PAD, labels, sentences, tiny_config, tiny_model
 
 from hf_deepnmt.models import DeepNMTForConditionalGeneration, functional_deepnmt
 from hf_deepnmt.models import modeling_deepnmt as modeling
@@ -13,7 +14,6 @@ from hf_deepnmt.models.consistency_deepnmt import (
     pair_loss,
     symmetric_divergence,
 )
-from tests.tiny import EOS, PAD, labels, sentences, tiny_config, tiny_model
 
 
 QUIET = {"dropout": 0.0, "attention_dropout": 0.0, "activation_dropout": 0.0}

@@ -2,11 +2,11 @@
 
 import pytest
 import torch
+from tiny import labels, sentences, tiny_model
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from hf_deepnmt.models import functional_deepnmt as functional
 from hf_deepnmt.models.functional_deepnmt import cross_entropy, drop_out, linear_cross_entropy
-from tests.tiny import labels, sentences, tiny_model
 
 
 ROWS, WIDTH, VOCABULARY = 37, 12, 101
