@@ -7,7 +7,7 @@ or `dev`), and one or more files whose name begins with `test`.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from typing import Any
 from datasets import Dataset, DatasetDict
 from transformers.utils import logging
 
+from .alignment import LinkFormat
 from .data import (
     DataReport,
     clean_pairs,
@@ -198,6 +199,8 @@ def load_folder(
     target_lang: str,
     *,
     default_test: str | None = None,
+    links: Mapping[str, str | Path] | None = None,
+    link_format: LinkFormat | None = None,
     cache_dir: str | Path | None = None,
     reports: dict[str, DataReport] | None = None,
 ) -> DatasetDict:
@@ -207,17 +210,21 @@ def load_folder(
     names of their files. Blank lines are dropped from the training part only, so that scores stay comparable.
 
     Args:
+        links: For splits, the file of word links whose line n belongs to line n of the text, as `alignment` of
+            `read_parallel`.
         reports: Filled with one `DataReport` per split.
 
     Raises:
+        ValueError: links for a split that is not there, and as `read_parallel`.
         FileNotFoundError: no such folder, no split in it, or one side of a training or validation set is missing.
     """
     folder = Path(path)
     if not folder.is_dir():
         raise FileNotFoundError(f"{folder}: no such folder")
     stems = _stems(folder, source_lang, target_lang)
-    data = DatasetDict()
-    for split, stem in _split_stems(folder, stems, default_test).items():
+    data, splits = DatasetDict(), _split_stems(folder, stems, default_test)
+    links = check_links_of_splits(links, splits)
+    for split, stem in splits.items():
         files = [_side_file(folder / stem, language) for language in (source_lang, target_lang)]
         if None in files:
             missing = (source_lang, target_lang)[files.index(None)]
@@ -231,6 +238,8 @@ def load_folder(
             source_lang=source_lang,
             target_lang=target_lang,
             format="lines",
+            alignment=links.get(split),
+            link_format=link_format,
             on_blank="drop" if split == "train" else "keep",
             cache_dir=cache_dir,
             report=report,
@@ -243,6 +252,17 @@ def load_folder(
             f"such as train.{source_lang} and train.{target_lang} (or .gz)"
         )
     return data
+
+
+def check_links_of_splits(links: Mapping[str, Any] | None, splits: Iterable[str]) -> Mapping[str, Any]:
+    """
+    Raises:
+        ValueError: links are given for a split that the data does not have.
+    """
+    unknown = [split for split in links or {} if split not in splits]
+    if unknown:
+        raise ValueError(f"links are given for {unknown[0]!r}, but the data has the splits {', '.join(splits)}")
+    return links or {}
 
 
 # Raw IWSLT14
@@ -340,6 +360,8 @@ def load_corpus(
     *,
     path: str | Path | None = None,
     preprocess: bool = False,
+    links: Mapping[str, str | Path] | None = None,
+    link_format: LinkFormat | None = None,
     cache_dir: str | Path | None = None,
     reports: dict[str, DataReport] | None = None,
 ) -> DatasetDict:
@@ -348,6 +370,7 @@ def load_corpus(
     Args:
         preprocess: Applies what the literature does with the corpus: `Corpus.preprocess` to every split and then
             `Corpus.clean` to the training split.
+        links, link_format: Word links of splits, as in `load_folder`.
         reports: Filled with one `DataReport` per split.
 
     Raises:
@@ -357,20 +380,32 @@ def load_corpus(
     corpus = _corpus(name)
     ordered = corpus.pair_in_order(source_lang, target_lang)
     reports = {} if reports is None else reports
+    aligned = {"links": links, "link_format": link_format}
     if path is None:
-        data = _from_hub(corpus, ordered, (source_lang, target_lang), cache_dir, reports)
+        data = _from_hub(corpus, ordered, (source_lang, target_lang), **aligned, cache_dir=cache_dir, reports=reports)
     elif name == "iwslt14" and _raw_prefix(Path(path), (source_lang, target_lang)):
+        if links:
+            raise ValueError(
+                f"{path}: the raw archive is cleaned and split while it is read, so no file of links has its lines; "
+                "align the pairs that come out of it"
+            )
         data = prepare_iwslt14(path, source_lang, target_lang, cache_dir=cache_dir, reports=reports)
     else:
-        options = {"default_test": corpus.default_test, "cache_dir": cache_dir, "reports": reports}
+        options = {"default_test": corpus.default_test, **aligned, "cache_dir": cache_dir, "reports": reports}
         data = load_folder(path, source_lang, target_lang, **options)
-    return _prepared(data, corpus, (source_lang, target_lang), cache_dir, reports) if preprocess else data
+    if not preprocess:
+        return data
+    words = (link_format or LinkFormat()).words
+    return _prepared(data, corpus, (source_lang, target_lang), words, cache_dir, reports)
 
 
 def _from_hub(
     corpus: Corpus,
     ordered: tuple[str, str],
     languages: tuple[str, str],
+    *,
+    links: Mapping[str, str | Path] | None,
+    link_format: LinkFormat | None,
     cache_dir: str | Path | None,
     reports: dict[str, DataReport],
 ) -> DatasetDict:
@@ -380,13 +415,16 @@ def _from_hub(
             f"train.{languages[1]}, valid.*, test.* {corpus.local_files}"
         )
     config = corpus.hub_config and corpus.hub_config.format(source=ordered[0], target=ordered[1])
-    data = DatasetDict()
-    for split, part in load_from_hub(corpus.hub_id, config=config, revision=corpus.hub_revision).items():
+    data, parts = DatasetDict(), load_from_hub(corpus.hub_id, config=config, revision=corpus.hub_revision)
+    links = check_links_of_splits(links, parts)
+    for split, part in parts.items():
         reports[split] = DataReport()
         data[split] = load_pairs(
             part,
             source_lang=languages[0],
             target_lang=languages[1],
+            alignment=links.get(split),
+            link_format=link_format,
             on_blank="drop" if split == "train" else "keep",
             cache_dir=cache_dir,
             report=reports[split],
@@ -405,6 +443,7 @@ def _prepared(
     data: DatasetDict,
     corpus: Corpus,
     languages: tuple[str, str],
+    link_words: str,
     cache_dir: str | Path | None,
     reports: dict[str, DataReport],
 ) -> DatasetDict:
@@ -412,7 +451,7 @@ def _prepared(
     for split in data if corpus.preprocess else ():
         data[split] = preprocess_pairs(data[split], **corpus.preprocess, cache_dir=cache_dir)
     if corpus.clean and "train" in data:
-        options = {"cache_dir": cache_dir, "report": reports["train"]}
+        options = {"link_words": link_words, "cache_dir": cache_dir, "report": reports["train"]}
         data["train"] = clean_pairs(data["train"], **_cleaning(corpus, languages), **options)
     return data
 

@@ -37,6 +37,9 @@ import xxhash
 from datasets import Dataset, DatasetDict, Features, List, Translation, Value
 from transformers.utils import logging
 
+from .alignment import LinkFormat, check_word_rule, format_links, word_spans
+from .target_order import NO_POSITION, TARGET_POSITIONS, TargetOrder, target_positions
+
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -51,6 +54,7 @@ _ROWS_SHOWN = 5
 _RECORD_ROWS = 20_000
 _MAPPED_ROWS = 100_000
 _FORMATS = {".tsv": "tsv", ".tab": "tsv", ".csv": "csv", ".json": "json", ".jsonl": "json", ".ndjson": "json"}
+ALIGNMENT = "alignment"
 _SOURCE_NAMES = ("source", "src")
 _TARGET_NAMES = ("target", "tgt", "trg")
 _LINE_BREAKS = re.compile("[\n\r\x0b\x0c\x1c-\x1e\x85\u2028\u2029]")
@@ -271,6 +275,7 @@ class _Options:
     columns: tuple[str | int, str | int] | None = None
     extra_columns: tuple[str, ...] = ()
     alignment: Path | None = None
+    link_format: LinkFormat = LinkFormat()
     on_blank: str = "drop"
     on_incomplete: str = "error"
 
@@ -311,7 +316,14 @@ def _open_lines(paths: Sequence[Path], options: _Options, report: DataReport) ->
     if len(set(counts)) > 1:
         listing = ", ".join(f"{path} has {count} lines" for path, count in zip(paths, counts, strict=True))
         raise ValueError(f"line-aligned files differ in length: {listing}; line n of each must be one pair")
-    return _Reading(languages, enumerate(zip(*(_lines(path, report) for path in paths), strict=True), start=1))
+    rows = enumerate(zip(*(_lines(path, report) for path in paths), strict=True), start=1)
+    return _Reading(languages, _checked_links(rows, options) if options.alignment else rows)
+
+
+def _checked_links(rows: Iterable[tuple[int, Sequence[str]]], options: _Options) -> Iterator[tuple[int, list[str]]]:
+    for number, (source, target, line) in rows:
+        links = options.link_format.read(line, source, target, f"{options.alignment}, row {number}")
+        yield number, [source, target, format_links(links)]
 
 
 def _table_rows(path: Path, delimiter: str, quoted: bool, report: DataReport) -> Iterator[tuple[int, list[str]]]:
@@ -577,6 +589,7 @@ def read_parallel(
     target_lang: str | None = None,
     format: str | None = None,
     alignment: str | Path | None = None,
+    link_format: LinkFormat | None = None,
     delimiter: str | None = None,
     header: bool | None = None,
     columns: tuple[str | int, str | int] | None = None,
@@ -596,7 +609,9 @@ def read_parallel(
         source_lang: Name of the source column; by default the file ending, the header or the first JSON row tells.
         target_lang: Likewise for the target.
         format: "lines", "tsv" (no quoting), "csv" (CSV quoting) or "json" when the file names do not tell.
-        alignment: A third line-aligned file, read into the string column `alignment`.
+        alignment: A third line-aligned file of word links, checked against the words of its pair and kept as Pharaoh
+            format in the string column `alignment`.
+        link_format: How that file counts words and writes links.
         delimiter: Column separator of TSV and CSV files.
         header: Whether TSV and CSV files start with column names; by default they do when the first row names the
             two languages or source/src and target/tgt/trg.
@@ -609,7 +624,8 @@ def read_parallel(
 
     Raises:
         FileNotFoundError, IsADirectoryError: a path is not a file.
-        ValueError: unequal line counts, text that is not UTF-8, damaged gzip, malformed rows, nothing left.
+        ValueError: unequal line counts, text that is not UTF-8, damaged gzip, malformed rows, links outside their pair,
+            nothing left.
 
     Example:
         >>> report = DataReport()
@@ -625,6 +641,7 @@ def read_parallel(
         columns=columns,
         extra_columns=tuple(extra_columns),
         alignment=Path(alignment) if alignment else None,
+        link_format=link_format or LinkFormat(),
         on_blank=on_blank,
         on_incomplete=on_incomplete,
     )
@@ -635,7 +652,7 @@ def read_parallel(
     found = {reading.languages for _, reading in readings}
     if len(found) > 1:
         raise ValueError(f"the files differ in languages: {sorted(found)}; pass source_lang and target_lang")
-    extras = ["alignment"] if alignment else list(extra_columns)
+    extras = [ALIGNMENT] if alignment else list(extra_columns)
     result = _write_readings(readings, extras, options, cache_dir, step)
     _finish(", ".join(map(str, paths)), step, report)
     return result
@@ -853,6 +870,8 @@ def load_pairs(
     split: str | None = None,
     config: str | None = None,
     revision: str | None = None,
+    alignment: str | Path | None = None,
+    link_format: LinkFormat | None = None,
     on_blank: str = "drop",
     on_incomplete: str = "error",
     cache_dir: str | Path | None = None,
@@ -866,23 +885,34 @@ def load_pairs(
             column or one string column per side, named by language or source/src and target/tgt/trg.
         split: Which split to take; all by default.
         config, revision: Passed on to `datasets.load_dataset`.
+        alignment, link_format: As in `read_parallel`; for a data set, line n of the file is its row n.
         report: Filled with counts; for several splits a dict that receives one report per split.
 
     Raises:
         ValueError: a language is not in the data, a row is incomplete, or the Hub cannot be reached.
     """
-    options = _Options(source_lang, target_lang, on_blank=on_blank, on_incomplete=on_incomplete)
+    options = _Options(
+        source_lang,
+        target_lang,
+        alignment=Path(alignment) if alignment else None,
+        link_format=link_format or LinkFormat(),
+        on_blank=on_blank,
+        on_incomplete=on_incomplete,
+    )
     if isinstance(spec, (str, Path)) and Path(spec).is_file() or isinstance(spec, (list, tuple)):
         if split or config or revision:
             raise ValueError("split=, config= and revision= go with data sets, not with text files")
         paths = [spec] if isinstance(spec, (str, Path)) else spec
         names = {"source_lang": source_lang, "target_lang": target_lang}
+        names |= {"alignment": alignment, "link_format": link_format}
         return read_parallel(
             *paths, **names, on_blank=on_blank, on_incomplete=on_incomplete, cache_dir=cache_dir, report=report
         )
     data = _load_dataset(spec, split, config, revision)
     if isinstance(data, Dataset):
         return _standard_form(data, split or "data set", options, cache_dir, report)
+    if alignment is not None:
+        raise ValueError(f"alignment= goes with one split: pass split=, one of {list(data)}")
     if not isinstance(data, DatasetDict):
         raise TypeError(f"expected a Dataset, a DatasetDict, a folder, files or a name, got {type(data).__name__}")
     result, steps = DatasetDict(), {} if report is None else report
@@ -892,6 +922,25 @@ def load_pairs(
         steps[name] = DataReport()
         result[name] = _standard_form(part, name, options, cache_dir, steps[name])
     return result
+
+
+def attach_links(
+    dataset: Dataset,
+    path: str | Path,
+    link_format: LinkFormat | None = None,
+    *,
+    source_lang: str | None = None,
+    target_lang: str | None = None,
+    cache_dir: str | Path | None = None,
+) -> Dataset:
+    """Adds the string column `alignment`: line n of a file of word links for row n, checked, source first and from 0.
+
+    Raises:
+        ValueError: the file has more or fewer lines than the data set has rows, or a link is outside its pair.
+    """
+    languages = pair_languages(dataset, source_lang, target_lang)
+    options = _Options(*languages, alignment=Path(path), link_format=link_format or LinkFormat(), on_blank="keep")
+    return _standard_form(dataset, "data set", options, cache_dir, None)
 
 
 def _load_dataset(spec: Any, split: str | None, config: str | None, revision: str | None) -> Any:
@@ -955,7 +1004,12 @@ def _standard_form(
     used = ["translation"] if nested else _side_columns(dataset, languages)
     others = sorted(_feature_languages(dataset) - {*languages}) if nested else []
     extras = [column for column in dataset.column_names if column not in used]
+    lines: Iterator[str] = iter(())
+    if options.alignment:
+        lines = _lines_of_links(options.alignment, len(dataset))
+        extras = [column for column in extras if column != ALIGNMENT]
     features = Features({"translation": Translation(languages), **{c: dataset.features[c] for c in extras}})
+    stored = Features({**features, ALIGNMENT: Value("string")}) if options.alignment else features
 
     def transform(row: int, table: pa.Table) -> tuple[pa.Table, DataReport]:
         part = DataReport()
@@ -968,12 +1022,28 @@ def _standard_form(
         rows = table.take(pa.array([number - row for number, _ in kept], pa.int64()))
         for column in extras:
             result = result.append_column(column, rows[column])
+        if options.alignment:
+            given = dict(enumerate(itertools.islice(lines, table.num_rows), start=row))
+            result = result.append_column(ALIGNMENT, _links_array(kept, given, options))
         return result, part
 
-    result, step = _rewrite(dataset, transform, features, cache_dir, "pairs")
+    result, step = _rewrite(dataset, transform, stored, cache_dir, "pairs")
     step.notes += [f"{name}: languages not read: {', '.join(others)}"] if others else []
     _finish(name, step, report)
     return result
+
+
+def _lines_of_links(path: Path, rows: int) -> Iterator[str]:
+    lines = count_lines(path)
+    if lines != rows:
+        raise ValueError(f"{path} has {lines} lines but the data has {rows} pairs; line n must be pair n")
+    return iter_lines(path)
+
+
+def _links_array(rows: Iterable[Row], lines: dict[int, str], options: _Options) -> pa.Array:
+    where = f"{options.alignment}, row"
+    links = (options.link_format.read(lines[n], cells[0], cells[1], f"{where} {n}") for n, cells in rows)
+    return pa.array(map(format_links, links), pa.string())
 
 
 def _complete_rows(
@@ -1104,6 +1174,7 @@ def clean_pairs(
     normalization: str | None = None,
     control: str = "space",
     collapse_whitespace: bool = False,
+    link_words: str = "spaces",
     source_lang: str | None = None,
     target_lang: str | None = None,
     cache_dir: str | Path | None = None,
@@ -1129,6 +1200,8 @@ def clean_pairs(
         normalization: None, "NFC" or "NFKC".
         control: Control characters and Unicode line separators become a "space", or the pair is dropped ("drop").
         collapse_whitespace: Joins runs of white space to one space and strips the ends.
+        link_words: The rule by which the column `alignment`, where there is one, counts words. Where a change of the
+            text changes their number, the row loses its links, which is noticed.
         report: Filled with the number and first rows of every reason.
 
     Raises:
@@ -1147,6 +1220,7 @@ def clean_pairs(
     if exclude is not None:
         rules.append(_exclusion_rule(exclude, exclude_by, languages))
     change = _text_changes(normalization, control, collapse_whitespace)
+    check_word_rule(link_words)
     hashes = np.empty(len(dataset) if deduplicate else 0, dtype=np.uint64)
     rows = np.empty(len(hashes), dtype=np.uint32)
     key = _side_of_pair(deduplicate or "pairs")
@@ -1154,7 +1228,7 @@ def clean_pairs(
 
     def transform(row: int, table: pa.Table) -> tuple[pa.Table, DataReport]:
         nonlocal filled
-        table, pairs, numbers, part = _clean_batch(row, table, languages, change, rules)
+        table, pairs, numbers, part = _clean_batch(row, table, languages, change, rules, link_words)
         if deduplicate:
             hashes[filled : filled + len(pairs)] = [_hash(*key(*pair)) for pair in pairs]
             rows[filled : filled + len(pairs)] = numbers
@@ -1170,26 +1244,42 @@ def clean_pairs(
 
 
 def _clean_batch(
-    row: int, table: pa.Table, languages: Pair, change: Callable[[str], str], rules: Sequence[Rule]
+    row: int,
+    table: pa.Table,
+    languages: Pair,
+    change: Callable[[str], str],
+    rules: Sequence[Rule],
+    link_words: str,
 ) -> tuple[pa.Table, list[Pair], list[int], DataReport]:
     part, kept, numbers, changed = DataReport(), [], [], False
+    aligned = ALIGNMENT in table.column_names and pa.types.is_string(table[ALIGNMENT].type)
+    links = table[ALIGNMENT].to_pylist() if aligned else None
     for number, pair in enumerate(zip(*_sides(table, languages, row), strict=True), start=row):
         source, target = change(pair[0]), change(pair[1])
         reason = next(filter(None, (rule(source, target) for rule in rules)), None)
         if reason:
             part.drop(reason, number)
             continue
-        if (source, target) != pair:
-            changed = True
-            part.notice("text changed by cleaning", number)
         kept.append((source, target))
         numbers.append(number)
+        if kept[-1] != pair:
+            changed = True
+            part.notice("text changed by cleaning", number)
+            if links and links[number - row] and _word_counts(pair, link_words) != _word_counts(kept[-1], link_words):
+                links[number - row] = ""
+                part.notice("links lost, as cleaning changed the number of words", number)
     part.kept = len(kept)
+    if links is not None and changed:
+        table = table.set_column(table.column_names.index(ALIGNMENT), ALIGNMENT, pa.array(links, pa.string()))
     if part.dropped:
         table = table.take(pa.array([number - row for number in numbers], pa.int64()))
     if changed:
         table = _with_sides(table, dict(zip(languages, zip(*kept, strict=True), strict=True)))
     return table, kept, numbers, part
+
+
+def _word_counts(texts: Iterable[str], rule: str) -> list[int]:
+    return [len(word_spans(text, rule)) for text in texts]
 
 
 def _with_sides(table: pa.Table, sides: dict[str, Sequence[str]]) -> pa.Table:
@@ -1236,10 +1326,19 @@ def preprocess_pairs(
     target_lang: str | None = None,
     cache_dir: str | Path | None = None,
 ) -> Dataset:
-    """Moses tokenisation and/or lower-casing of both sides, as many papers prepared their text."""
+    """Moses tokenisation and/or lower-casing of both sides, as many papers prepared their text.
+
+    Raises:
+        ValueError: an unknown choice, or Moses would change the words that a column `alignment` counts.
+    """
     languages = pair_languages(dataset, source_lang, target_lang)
     if preprocess is not None:
         _check_choice("preprocess", preprocess, ("moses",))
+        if ALIGNMENT in dataset.column_names:
+            raise ValueError(
+                "the data has word links already, and tokenisation would change the words that they count: tokenise "
+                "first and align the result"
+            )
     if preprocess is None and not lowercase:
         return dataset
     if preprocess == "moses":
@@ -1313,16 +1412,22 @@ class _Tokenization:
     limits: tuple[int | None, int | None]
     on_too_long: str
     columns: list[str]
+    order: TargetOrder | None = None
 
     def __call__(self, row: int, table: pa.Table) -> tuple[pa.Table, DataReport]:
         source, target = _sides(table, self.languages, row)
-        encoded = self.tokenizer(text=source, text_target=target, return_attention_mask=False)
+        spans = {"return_offsets_mapping": True, "return_special_tokens_mask": True} if self.order else {}
+        encoded = self.tokenizer(text=source, text_target=target, return_attention_mask=False, **spans)
         part, kept = DataReport(), []
         inputs, labels = encoded["input_ids"], encoded["labels"]
         for index, sides in enumerate(zip(inputs, labels, strict=True)):
             if self._fits(row + index, sides, part):
                 kept.append(index)
         part.kept = len(kept)
+        positions = None
+        if self.order:
+            lines = table[ALIGNMENT].to_pylist()
+            positions = [self._positions(row + i, lines[i], (source[i], target[i]), encoded, i, part) for i in kept]
         if part.dropped:
             table = table.take(pa.array(kept, pa.int64()))
         table = table.select(self.columns)
@@ -1332,7 +1437,33 @@ class _Tokenization:
             table = table.append_column(name, array)
             table = table.append_column(length, pa.array([len(x) for x in ids], pa.int32()))
             self._count(length.removesuffix("_length"), array, part)
+        if positions is not None:
+            table = table.append_column(TARGET_POSITIONS, pa.array(positions, pa.list_(pa.float32())))
         return table, part
+
+    def _positions(
+        self, row: int, line: str | None, pair: Pair, encoded: Any, index: int, part: DataReport
+    ) -> list[float]:
+        """Target positions of the source tokens that are kept; all without supervision where there is no link."""
+        spans, special = (self._cut("input_ids", encoded[n][index]) for n in ("offset_mapping", "special_tokens_mask"))
+        link_format, words = LinkFormat(self.order.words), [word_spans(text, self.order.words) for text in pair]
+        links, positions = link_format.read(line or "", *pair, f"row {row}, column {ALIGNMENT!r}"), None
+        if links:
+            kept = self._kept_words(pair[1], words[1], len(encoded["labels"][index]))
+            positions = target_positions(links, words[0], spans, special, len(words[1]), self.order, kept)
+        if positions is None:
+            part.notice("no word links, so no target order", row)
+            return [NO_POSITION] * len(spans)
+        return positions
+
+    def _kept_words(self, text: str, words: list[tuple[int, int]], length: int) -> int:
+        """How many words of a target are left where it is cut."""
+        most = self.limits[1]
+        if most is None or length <= most:
+            return len(words)
+        spans = self.tokenizer(text_target=[text], return_offsets_mapping=True)["offset_mapping"][0]
+        end = max(end for _, end in spans[:most])
+        return sum(start < end for start, _ in words)
 
     def _fits(self, row: int, sides: tuple[list[int], list[int]], part: DataReport) -> bool:
         names = ("source", "target")
@@ -1380,6 +1511,21 @@ def _check_end_of_sentence(tokenizer: PreTrainedTokenizerBase) -> None:
             )
 
 
+def _check_target_order(dataset: Dataset, tokenizer: PreTrainedTokenizerBase) -> None:
+    if ALIGNMENT not in dataset.column_names:
+        raise ValueError(
+            f"a target order needs word links, but there is no column {ALIGNMENT!r} among {dataset.column_names}: add "
+            "it with attach_links(), or read the pairs with alignment="
+        )
+    if getattr(dataset.features[ALIGNMENT], "dtype", None) not in ("string", "large_string"):
+        raise ValueError(f"column {ALIGNMENT!r} is {dataset.features[ALIGNMENT]}, expected a string such as '0-0 1-2'")
+    if not tokenizer.is_fast:
+        raise ValueError(
+            f"a target order needs the characters of each token, which {type(tokenizer).__name__} does not tell: use a "
+            "fast tokenizer, such as train_tokenizer() makes"
+        )
+
+
 def tokenize_pairs(
     dataset: Dataset,
     tokenizer: PreTrainedTokenizerBase,
@@ -1390,22 +1536,29 @@ def tokenize_pairs(
     max_target_length: int | None = None,
     on_too_long: str = "skip",
     remove_columns: Sequence[str] = (),
+    target_order: TargetOrder | None = None,
     num_proc: int | None = None,
     cache_dir: str | Path | None = None,
     report: DataReport | None = None,
 ) -> Dataset:
     """Adds `input_ids`, `labels` (int32 lists ending in the end-of-sentence token), `source_length`, `target_length`.
 
+    With `target_order` also `target_positions`, a float32 list as long as `input_ids`.
+
     Args:
         max_source_length, max_target_length: Most tokens per side, the end-of-sentence token included.
         on_too_long: "skip" drops the pair, "error" stops at it, "truncate" cuts: a cut source still ends in the
-            end-of-sentence token, a cut target does not, as the sentence goes on. Alignments are left as they are.
+            end-of-sentence token, a cut target does not, as the sentence goes on. The column `alignment` is left as it
+            is; target positions drop links to what was cut.
         remove_columns: Columns to leave out; all others, `translation` included, stay.
+        target_order: How the links of the column `alignment` give the source tokens their supervised positions, see
+            `hf_deepnmt.target_order`. A pair without links gets `NO_POSITION` throughout, which is noticed.
         num_proc: Worker processes; a fast tokenizer already uses all cores in one.
         report: Filled with pairs skipped or truncated, token counts and unknown tokens.
 
     Raises:
-        ValueError: the tokenizer adds no end of sentence, a pair is too long under "error", a column is in the way.
+        ValueError: the tokenizer adds no end of sentence, a pair is too long under "error", a column is in the way, or
+            there are no links or no character offsets for `target_order`.
     """
     languages = pair_languages(dataset, source_lang, target_lang)
     _check_choice("on_too_long", on_too_long, ("skip", "error", "truncate"))
@@ -1414,6 +1567,9 @@ def tokenize_pairs(
             raise ValueError(f"{name}={most} leaves no room for a token and the end of sentence; use at least 2")
     added = {"input_ids": List(Value("int32")), "source_length": Value("int32")}
     added |= {"labels": List(Value("int32")), "target_length": Value("int32")}
+    if target_order is not None:
+        _check_target_order(dataset, tokenizer)
+        added |= {TARGET_POSITIONS: List(Value("float32"))}
     missing = [name for name in remove_columns if name not in dataset.column_names]
     columns = [name for name in dataset.column_names if name not in remove_columns]
     if missing or added.keys() & set(columns):
@@ -1423,7 +1579,7 @@ def tokenize_pairs(
         )
     _check_end_of_sentence(tokenizer)
     limits = (max_source_length, max_target_length)
-    transform = _Tokenization(tokenizer, languages, limits, on_too_long, columns)
+    transform = _Tokenization(tokenizer, languages, limits, on_too_long, columns, target_order)
     features = Features({**{name: dataset.features[name] for name in columns}, **added})
     result, step = _rewrite(dataset, transform, features, cache_dir, "tokens", num_proc)
     _finish("tokenising", step, report)
@@ -1431,7 +1587,9 @@ def tokenize_pairs(
 
 
 __all__ = [
+    "ALIGNMENT",
     "DataReport",
+    "attach_links",
     "clean_pairs",
     "count_lines",
     "every_nth",

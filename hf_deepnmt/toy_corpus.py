@@ -2287,7 +2287,9 @@ def _check_seed(seed: int) -> None:
         raise ValueError(f"seed must be 0 or more, got {seed}")
 
 
-def _splits(train: int, validation: int, test: int, seed: int) -> dict[str, list[tuple[str, ...]]]:
+def _splits(
+    train: int, validation: int, test: int, seed: int, with_alignment: bool
+) -> dict[str, list[tuple[str, ...]]]:
     """The splits, each from its own stream, so that `train` can change without touching the held-out sentences."""
     _check_seed(seed)
     sizes = {"test": test, "validation": validation, "train": train}
@@ -2295,41 +2297,59 @@ def _splits(train: int, validation: int, test: int, seed: int) -> dict[str, list
         if size < 0:
             raise ValueError(f"{name} must be 0 or more sentences, got {size}")
     seen: set[str] = set()
-    splits = {name: list(islice(_generate(f"{seed}/{name}", (), seen, False), size)) for name, size in sizes.items()}
+    splits = {
+        name: list(islice(_generate(f"{seed}/{name}", (), seen, with_alignment), size)) for name, size in sizes.items()
+    }
     return {name: splits[name] for name in ("train", "validation", "test")}
 
 
-def toy_corpus(train: int = 20000, validation: int = 500, test: int = 500, seed: int = 0) -> DatasetDict:
+def toy_corpus(
+    train: int = 20000, validation: int = 500, test: int = 500, seed: int = 0, *, with_alignment: bool = False
+) -> DatasetDict:
     """The corpus as a `DatasetDict` with a column `translation` of {"de", "en"}; no German sentence occurs twice.
 
     The test split depends on `seed` and `test` alone, the validation split also on nothing about `train`.
+
+    Args:
+        with_alignment: adds the string column `alignment`, the true links as in `generate_pairs`.
     """
     from datasets import Dataset, DatasetDict, Features, Value
 
     # A plain struct keeps the order of the languages that Dataset.from_list would sort.
-    features = Features({"translation": {"de": Value("string"), "en": Value("string")}})
-    splits = _splits(train, validation, test, seed)
-    return DatasetDict(
-        {
-            name: Dataset.from_dict({"translation": [{"de": de, "en": en} for de, en in pairs]}, features=features)
-            for name, pairs in splits.items()
-        }
-    )
+    features = {"translation": {"de": Value("string"), "en": Value("string")}}
+    if with_alignment:
+        features["alignment"] = Value("string")
+    corpus = DatasetDict()
+    for name, pairs in _splits(train, validation, test, seed, with_alignment).items():
+        columns = {"translation": [{"de": pair[0], "en": pair[1]} for pair in pairs]}
+        if with_alignment:
+            columns["alignment"] = [pair[2] for pair in pairs]
+        corpus[name] = Dataset.from_dict(columns, features=Features(features))
+    return corpus
 
 
 def write_toy_corpus(
-    folder: str | Path, train: int = 20000, validation: int = 500, test: int = 500, seed: int = 0
+    folder: str | Path,
+    train: int = 20000,
+    validation: int = 500,
+    test: int = 500,
+    seed: int = 0,
+    links: bool = False,
 ) -> dict[str, int]:
-    """Writes line-aligned UTF-8 files train.de, train.en, ... into `folder`; returns the number of pairs by split."""
+    """Writes line-aligned UTF-8 files train.de, train.en, ... into `folder`; returns the number of pairs by split.
+
+    Args:
+        links: also train.links, ..., the true word links in Pharaoh format.
+    """
     folder = Path(folder)
     if folder.exists() and not folder.is_dir():
         raise NotADirectoryError(f"{folder} is a file; name a folder to write the corpus to")
-    splits = _splits(train, validation, test, seed)
+    splits = _splits(train, validation, test, seed, links)
     folder.mkdir(parents=True, exist_ok=True)
     for name, pairs in splits.items():
-        for column, language in enumerate(("de", "en")):
+        for column, ending in enumerate(("de", "en", "links")[: 3 if links else 2]):
             lines = "".join(f"{pair[column]}\n" for pair in pairs)
-            (folder / f"{name}.{language}").write_text(lines, encoding="utf-8", newline="\n")
+            (folder / f"{name}.{ending}").write_text(lines, encoding="utf-8", newline="\n")
     return {name: len(pairs) for name, pairs in splits.items()}
 
 
@@ -2342,6 +2362,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for name, size in (("train", 20000), ("validation", 500), ("test", 500)):
         parser.add_argument(f"--{name}", type=int, default=size, help=f"number of {name} pairs ({size})")
     parser.add_argument("--seed", type=int, default=0, help="seed of the generator (0)")
+    parser.add_argument("--links", action="store_true", help="also write the true word links, train.links, ...")
     options = vars(parser.parse_args(arguments))
     try:
         sizes = write_toy_corpus(**options)
