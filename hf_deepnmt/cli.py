@@ -53,6 +53,47 @@ def prepare(recipe: Path, overrides: Overrides = None):
 
 
 @app.command()
+def align(
+    source: Annotated[Path, typer.Argument(help="one sentence a line, plain or .gz")],
+    target: Annotated[Path, typer.Argument(help="its translation, line by line")],
+    output: Annotated[
+        Path, typer.Argument(help="the links, in Pharaoh format; OUTPUT.forward and OUTPUT.reverse too")
+    ],
+    aligner: Annotated[str, typer.Option(help="eflomal or fast_align")] = "eflomal",
+    symmetrise: Annotated[
+        str, typer.Option(help="how the two directions become one: intersect, union, grow-diag, ...")
+    ] = "grow-diag-final-and",
+    words: Annotated[str, typer.Option(help="split by `spaces` (tokenised text) or as raw `text`")] = "spaces",
+    links: Annotated[
+        list[Path] | None,
+        typer.Option(help="instead of aligning: check this file of links; twice: symmetrise forward and reverse"),
+    ] = None,
+    one_based: Annotated[bool, typer.Option(help="with --links: words are counted from 1")] = False,
+    reverse: Annotated[bool, typer.Option(help="with --links: written target-source")] = False,
+    quiet: Annotated[bool, typer.Option(help="no progress on standard error")] = False,
+):
+    """Link the words of sentence pairs: as many lines out as in, empty ones for pairs with an empty side."""
+    from .aligners import convert_links, write_links
+    from .alignment import LinkFormat
+    from .data import iter_pairs
+
+    try:
+        if links:
+            link_format = LinkFormat(words, one_based, reverse)
+            counts = convert_links(source, target, links, output, link_format, symmetrisation=symmetrise)
+        else:
+            if one_based or reverse:
+                raise ValueError("--one-based and --reverse say how a file is written: give it with --links")
+            names = {"source_lang": "source", "target_lang": "target"}
+            pairs = iter_pairs(source, target, format="lines", on_blank="keep", **names)
+            options = {"aligner": aligner, "words": words, "symmetrisation": symmetrise, "progress": not quiet}
+            counts = write_links({"text": pairs}, {"text": output}, directions=True, **options)["text"]
+    except (ValueError, OSError, RuntimeError) as error:
+        fail(error)
+    typer.echo(f"{output}: {counts.summary()}")
+
+
+@app.command()
 def train(recipe: Path, overrides: Overrides = None):
     """Train, evaluate and save a model; continues an interrupted run."""
     from .training import train as run

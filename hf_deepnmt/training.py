@@ -10,7 +10,10 @@ from __future__ import annotations
 import ctypes
 import dataclasses
 import difflib
+import functools
+import inspect
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,12 +24,24 @@ from datasets import Dataset, DatasetDict
 from transformers import AutoTokenizer, PreTrainedTokenizerBase, set_seed
 from transformers.utils import logging
 
+from .aligners import ALIGNERS, check_aligner, write_links
+from .alignment import LinkFormat
+from .batching import Seq2SeqCollator
 from .checkpoints import last_checkpoints
-from .corpora import CORPORA, load_corpus
-from .data import DataReport, clean_pairs, load_pairs, preprocess_pairs, tokenize_pairs
+from .corpora import CORPORA, check_links_of_splits, load_corpus
+from .data import (
+    ALIGNMENT,
+    DataReport,
+    attach_links,
+    clean_pairs,
+    load_pairs,
+    preprocess_pairs,
+    tokenize_pairs,
+)
 from .evaluation import evaluate_translations, translate_lines
 from .models import ARCHITECTURES
 from .provenance import run_info, write_results
+from .target_order import NO_POSITION, TARGET_POSITIONS, TargetOrder
 from .tokenization import target_size, train_tokenizer
 from .trainer import AVERAGE_FOLDER, DeepNMTTrainer, DeepNMTTrainingArguments
 
@@ -35,7 +50,9 @@ logger = logging.get_logger(__name__)
 
 TOKENIZER_FOLDER = "tokenizer"
 MODEL_FOLDER = "model"
+LINKS_FOLDER = "links"
 GENERATED_CORPUS = "generated"
+GOLD_LINKS = "gold"
 
 
 @dataclass
@@ -49,6 +66,13 @@ class DataSettings:
         preprocess: prepare the text as the corpus's literature does (Moses tokens, lower case, length filters).
         clean: arguments of `clean_pairs`, for the training pairs; none of the held-out pairs stays among them.
         max_source_length, max_target_length: in tokens with the end token; longer training pairs are left out, counted.
+        links: word links, from which each source token gets its supervised target position: files in Pharaoh format by
+            split, whose line n belongs to line n of the split; or an aligner, `eflomal` or `fast_align`, which learns on
+            the training pairs as they are after cleaning; or `gold`, the links that come with the data (the generated
+            corpus, a data set with the column `alignment`). Splits without links are not supervised.
+        link_format: fields of `alignment.LinkFormat`: `words`, the rule that gives the words (`spaces`; for an aligner
+            `text`), and for files `one_based` and `reverse`.
+        target_order: fields of `target_order.TargetOrder`: `multi` and `unaligned`.
     """
 
     corpus: str | None = None
@@ -63,6 +87,46 @@ class DataSettings:
     clean: dict[str, Any] | None = None
     max_source_length: int = 256
     max_target_length: int = 256
+    links: Any = None
+    link_format: dict[str, Any] | None = None
+    target_order: dict[str, Any] | None = None
+
+    def __post_init__(self):
+        names = (*ALIGNERS, GOLD_LINKS)
+        if not (self.links is None or isinstance(self.links, dict) or self.links in names):
+            raise ValueError(
+                f"`data.links` is {self.links!r}: give a file for each split, for instance {{train: train.links}}, or one "
+                f"of {', '.join(names)}"
+            )
+        if self.links is None and (self.link_format or self.target_order):
+            raise ValueError("`data.link_format` and `data.target_order` say nothing without `data.links`: set it")
+        refuse_unknown(self.link_format or {}, field_names(LinkFormat), "`data.link_format`")
+        refuse_unknown(self.target_order or {}, field_names(TargetOrder) - {"words"}, "`data.target_order`")
+        # refuse values before the data is read
+        self.format_of_links()
+        self.order()
+
+    @property
+    def aligner(self) -> str | None:
+        return self.links if isinstance(self.links, str) and self.links in ALIGNERS else None
+
+    @property
+    def files_of_links(self) -> dict[str, str]:
+        return self.links if isinstance(self.links, dict) else {}
+
+    def format_of_links(self) -> LinkFormat:
+        given = self.link_format or {}
+        if given.keys() - {"words"} and not self.files_of_links:
+            raise ValueError(
+                f"`data.link_format` has {', '.join(given)}, but only `words` matters without files of links"
+            )
+        return LinkFormat(**{"words": "text" if self.aligner else "spaces", **given})
+
+    def order(self) -> TargetOrder | None:
+        """How links become positions; None without links."""
+        if self.links is None:
+            return None
+        return TargetOrder(words=self.format_of_links().words, **(self.target_order or {}))
 
 
 @dataclass
@@ -114,6 +178,10 @@ class Recipe:
     card: dict[str, Any] = field(default_factory=dict)
 
 
+def field_names(settings: type) -> set[str]:
+    return {item.name for item in dataclasses.fields(settings)}
+
+
 def refuse_unknown(given, known, where: str):
     """One sentence for the first name that is not known, with the nearest one that is."""
     for name in given:
@@ -131,11 +199,11 @@ def recipe_from_dict(values: dict[str, Any], origin: str = "the recipe") -> Reci
         ValueError: a section or field does not exist; names it, and the nearest one that does.
     """
     sections = {"data": DataSettings, "tokenizer": TokenizerSettings, "evaluation": EvaluationSettings}
-    refuse_unknown(values, {item.name for item in dataclasses.fields(Recipe)}, origin)
+    refuse_unknown(values, field_names(Recipe), origin)
     built = dict(values)
     for name, section in sections.items():
         given = values.get(name) or {}
-        refuse_unknown(given, {item.name for item in dataclasses.fields(section)}, f"`{name}` of {origin}")
+        refuse_unknown(given, field_names(section), f"`{name}` of {origin}")
         built[name] = section(**given)
     model_type = (values.get("model") or {}).get("model_type", "deepnmt")
     refuse_unknown([model_type], ARCHITECTURES, f"the table of architectures, asked by {origin},")
@@ -146,8 +214,7 @@ def recipe_from_dict(values: dict[str, Any], origin: str = "the recipe") -> Reci
         "attn_implementation",
     }
     refuse_unknown(values.get("model") or {}, config_fields, f"`model` of {origin}")
-    arguments = {item.name for item in dataclasses.fields(DeepNMTTrainingArguments)}
-    refuse_unknown(values.get("training") or {}, arguments, f"`training` of {origin}")
+    refuse_unknown(values.get("training") or {}, field_names(DeepNMTTrainingArguments), f"`training` of {origin}")
     return Recipe(**built)
 
 
@@ -182,25 +249,35 @@ def load_data(settings: DataSettings, seed: int, reports: dict[str, DataReport])
     """Train, validation and test pairs as text, with a report of what reading and cleaning left out."""
     languages = {"source_lang": settings.source_lang, "target_lang": settings.target_lang}
     given = {name: in_folder(settings.path, getattr(settings, name)) for name in ("train", "validation", "test")}
+    links, link_format = settings.files_of_links, settings.format_of_links()
+    if settings.aligner:
+        # before the data is read
+        check_aligner(settings.aligner)
     if settings.corpus == GENERATED_CORPUS:
         from .toy_corpus import toy_corpus
 
-        data = toy_corpus(train=settings.size or 20000, seed=seed)
+        if links:
+            raise ValueError("the generated corpus brings its own word links: set `data.links` to `gold`")
+        options = {"with_alignment": True} if settings.links == GOLD_LINKS else {}
+        data = toy_corpus(train=settings.size or 20000, seed=seed, **options)
     elif settings.corpus is not None:
         options = {"path": settings.path, "preprocess": settings.preprocess, "reports": reports}
+        options |= {"links": links, "link_format": link_format}
         data = load_corpus(settings.corpus, settings.source_lang, settings.target_lang, **options)
     elif given["train"] is None:
         names = ", ".join([GENERATED_CORPUS, *CORPORA])
         raise ValueError(f"`data` needs `corpus` (one of {names}) or `train`, `validation` and `test`")
     else:
         data = DatasetDict()
+        check_links_of_splits(links, [name for name, spec in given.items() if spec is not None])
         for name, spec in given.items():
             if spec is not None:
+                aligned = {"alignment": links.get(name), "link_format": link_format}
                 reports[name] = DataReport()
                 split = {"split": name} if isinstance(spec, str) and not Path(spec).exists() else {}
                 # a blank line of a test set is scored like any other
                 blank = "drop" if name == "train" else "keep"
-                data[name] = load_pairs(spec, **languages, **split, on_blank=blank, report=reports[name])
+                data[name] = load_pairs(spec, **languages, **split, **aligned, on_blank=blank, report=reports[name])
     if "train" not in data:
         raise ValueError("the data has no training pairs")
     return cleaned(data, settings, reports)
@@ -221,10 +298,44 @@ def cleaned(data: DatasetDict, settings: DataSettings, reports: dict[str, DataRe
     if settings.clean is not None:
         held_out = [part for name, part in data.items() if name != "train"]
         report = reports.setdefault("train", DataReport())
-        data["train"] = clean_pairs(data["train"], exclude=held_out or None, report=report, **settings.clean)
+        options = {"exclude": held_out or None, "link_words": settings.format_of_links().words, "report": report}
+        data["train"] = clean_pairs(data["train"], **options, **settings.clean)
     if settings.size and settings.size < len(data["train"]):
         data["train"] = data["train"].select(range(settings.size))
     return data
+
+
+def with_links(data: DatasetDict, settings: DataSettings, output: Path) -> DatasetDict:
+    """
+    The data with the column `alignment`, as `settings.links` asks for.
+
+    An aligner writes its links to `output`, where the next call finds them: eflomal never gives the same ones twice.
+
+    Raises:
+        ValueError: the training pairs have no links.
+    """
+    languages, link_format = (settings.source_lang, settings.target_lang), settings.format_of_links()
+    if settings.aligner:
+        names = {name: f"{name}.{settings.aligner}.{link_format.words}.links" for name in data}
+        paths = {name: output / LINKS_FOLDER / file for name, file in names.items()}
+        if not all(path.is_file() for path in paths.values()):
+            texts = {name: zip(*(iter_side(data[name], lang) for lang in languages), strict=True) for name in data}
+            # the first one is what the aligner learns from
+            texts = {"train": texts.pop("train"), **texts}
+            options = {"aligner": settings.aligner, "words": link_format.words, "progress": True}
+            for name, counts in write_links(texts, paths, **options).items():
+                logger.info(f"{name}, aligned by {settings.aligner}: {counts.summary()}")
+        data = DatasetDict({name: attach_links(part, paths[name], link_format) for name, part in data.items()})
+    if settings.links is not None and ALIGNMENT not in data["train"].column_names:
+        raise ValueError(
+            f"`data.links` is {settings.links!r}, but the training pairs have no column {ALIGNMENT!r}, only "
+            f"{', '.join(data['train'].column_names)}: give a file for `train` or name an aligner"
+        )
+    return data
+
+
+def iter_side(part: Dataset, language: str) -> Iterator[str]:
+    return (row["translation"][language] for row in part)
 
 
 def side(part: Dataset, language: str) -> list[str]:
@@ -239,9 +350,7 @@ def make_tokenizer(
         return AutoTokenizer.from_pretrained(settings.path)
     options = dataclasses.asdict(settings)
     del options["path"]
-    texts = [
-        lambda language=language: (row["translation"][language] for row in data["train"]) for language in languages
-    ]
+    texts = [functools.partial(iter_side, data["train"], language) for language in languages]
     return train_tokenizer(*texts, show_progress=False, **options)
 
 
@@ -249,11 +358,12 @@ def prepare(recipe: Recipe, output: Path, seed: int) -> tuple[DatasetDict, Datas
     """
     Text, token ids and tokenizer of a recipe.
 
-    Written to `output`: the tokenizer folder and `data_report.json`, which says what was read, kept and left out.
-    A tokenizer already there is used again, so that a resumed run sees the same ids.
+    Written to `output`: the tokenizer folder, the links of an aligner, and `data_report.json`, which says what was read,
+    kept and left out. A tokenizer and links already there are used again, so that a resumed run sees the same ids and
+    positions.
     """
     reports: dict[str, DataReport] = {}
-    data = load_data(recipe.data, seed, reports)
+    data = with_links(load_data(recipe.data, seed, reports), recipe.data, output)
     languages = (recipe.data.source_lang, recipe.data.target_lang)
     folder = output / TOKENIZER_FOLDER
     if (folder / "tokenizer.json").is_file():
@@ -269,8 +379,8 @@ def prepare(recipe: Recipe, output: Path, seed: int) -> tuple[DatasetDict, Datas
                 "max_source_length": recipe.data.max_source_length,
                 "max_target_length": recipe.data.max_target_length,
             }
-        step = DataReport()
-        encoded[name] = tokenize_pairs(part, tokenizer, *languages, report=step, **limits)
+        step, order = DataReport(), recipe.data.order() if ALIGNMENT in part.column_names else None
+        encoded[name] = tokenize_pairs(part, tokenizer, *languages, target_order=order, report=step, **limits)
         reports[name] = step if name not in reports or not reports[name].read else merged(reports[name], step)
         logger.info(f"{name}: {reports[name].summary()}")
     write_results(output / "data_report.json", {name: report.as_dict() for name, report in reports.items()})
@@ -321,6 +431,30 @@ def training_arguments(recipe: Recipe, output: Path) -> DeepNMTTrainingArguments
     # bf16 on a machine without an accelerator is refused unless the CPU is asked for by name
     places = {"output_dir": str(output), "use_cpu": not torch.accelerator.is_available()}
     return DeepNMTTrainingArguments(**{**places, "target_lang": recipe.data.target_lang, **recipe.training})
+
+
+def check_supervision(recipe: Recipe):
+    """
+    Raises:
+        ValueError: the data is to have target positions that the model does not take.
+    """
+    model_type = recipe.model.get("model_type", "deepnmt")
+    takes = [
+        name
+        for name, architecture in ARCHITECTURES.items()
+        if TARGET_POSITIONS in inspect.signature(architecture.head.forward).parameters
+    ]
+    if recipe.data.links is not None and model_type not in takes:
+        others = f" or use the model_type {' or '.join(takes)}" if takes else ""
+        raise ValueError(f"the model {model_type} does not learn from word links: leave out `data.links`{others}")
+    if recipe.data.links is None and model_type in takes:
+        logger.warning(f"the model {model_type} learns from word links, but the recipe gives none in `data.links`")
+
+
+def collator_for(encoded: DatasetDict, pad_token_id: int) -> Seq2SeqCollator:
+    """A collator that carries the further training columns of the data."""
+    supervised = any(TARGET_POSITIONS in part.column_names for part in encoded.values())
+    return Seq2SeqCollator(pad_token_id, extra_columns={TARGET_POSITIONS: NO_POSITION} if supervised else None)
 
 
 def resume_point(output: Path) -> str | None:
@@ -404,6 +538,7 @@ def train(arguments: list[str]) -> dict[str, Any]:
     if stored is not None:
         logger.warning(f"{output} holds this run's results already: remove the folder to train again")
         return stored
+    check_supervision(recipe)
     args = training_arguments(recipe, output)
     if args.device.type == "cpu":
         keep_freed_memory()
@@ -416,6 +551,7 @@ def train(arguments: list[str]) -> dict[str, Any]:
     trainer = DeepNMTTrainer(
         model=model,
         args=args,
+        data_collator=collator_for(encoded, model.config.pad_token_id),
         train_dataset=encoded["train"],
         eval_dataset=encoded.get("validation"),
         processing_class=tokenizer,
