@@ -168,11 +168,13 @@ class Eflomal:
             try:
                 self.eflomal.Aligner().align(source, target, priors_input=given, quiet=not self.progress, **files)
             except SystemExit:
-                raise RuntimeError("eflomal's program is missing: pip install --force-reinstall eflomal") from None
+                raise FileNotFoundError(
+                    "eflomal's program is missing: pip install --force-reinstall eflomal"
+                ) from None
         # its binding does not look at what the program returns
         counts = [_count_lines(output) for output in outputs]
         if counts != [len(words), len(words)]:
-            raise RuntimeError(
+            raise ChildProcessError(
                 f"eflomal stopped early on {words.name}: {counts[0]} and {counts[1]} rows of {len(words)}; is there "
                 "enough memory?"
             )
@@ -248,7 +250,7 @@ class WordTable:
         data = path.read_bytes()
         version, size = np.frombuffer(data, "<i4", count=2).tolist()
         if version != self.VERSION:
-            raise RuntimeError(
+            raise ValueError(
                 f"systran-align writes tables of version {version}, this package reads version {self.VERSION}: pip "
                 "install systran-align==3.5.0"
             )
@@ -342,7 +344,7 @@ def write_links(
     Raises:
         ValueError: an option has no such value, the aligner is not installed, or no pair of the first text has words
             on both sides.
-        RuntimeError: the aligner failed.
+        OSError: the aligner failed.
     """
     check_word_rule(words)
     check_aligner(aligner)

@@ -88,7 +88,7 @@ def align(
             pairs = iter_pairs(source, target, format="lines", on_blank="keep", **names)
             options = {"aligner": aligner, "words": words, "symmetrisation": symmetrise, "progress": not quiet}
             counts = write_links({"text": pairs}, {"text": output}, directions=True, **options)["text"]
-    except (ValueError, OSError, RuntimeError) as error:
+    except (ValueError, OSError) as error:
         fail(error)
     typer.echo(f"{output}: {counts.summary()}")
 

@@ -928,9 +928,9 @@ def attach_links(
     dataset: Dataset,
     path: str | Path,
     link_format: LinkFormat | None = None,
-    *,
     source_lang: str | None = None,
     target_lang: str | None = None,
+    *,
     cache_dir: str | Path | None = None,
 ) -> Dataset:
     """Adds the string column `alignment`: line n of a file of word links for row n, checked, source first and from 0.
@@ -941,6 +941,50 @@ def attach_links(
     languages = pair_languages(dataset, source_lang, target_lang)
     options = _Options(*languages, alignment=Path(path), link_format=link_format or LinkFormat(), on_blank="keep")
     return _standard_form(dataset, "data set", options, cache_dir, None)
+
+
+def read_links(
+    dataset: Dataset,
+    link_format: LinkFormat,
+    source_lang: str | None = None,
+    target_lang: str | None = None,
+    *,
+    cache_dir: str | Path | None = None,
+) -> Dataset:
+    """The data set with its own string column `alignment` checked and written source first, from 0.
+
+    Raises:
+        ValueError: there is no such column, or a link is outside its pair.
+    """
+    languages = pair_languages(dataset, source_lang, target_lang)
+    check_link_column(dataset)
+
+    def transform(row: int, table: pa.Table) -> Transformed:
+        column, pairs = table.column_names.index(ALIGNMENT), zip(*_sides(table, languages, row), strict=True)
+        lines = zip(table[ALIGNMENT].to_pylist(), pairs, strict=True)
+        links = [
+            format_links(link_format.read(line or "", *pair, f"row {n}, column {ALIGNMENT!r}"))
+            for n, (line, pair) in enumerate(lines, start=row)
+        ]
+        table = table.set_column(column, ALIGNMENT, pa.array(links, pa.string()))
+        return table, DataReport(kept=table.num_rows)
+
+    features = Features({**dataset.features, ALIGNMENT: Value("string")})
+    return _rewrite(dataset, transform, features, cache_dir, "links")[0]
+
+
+def check_link_column(dataset: Dataset):
+    """
+    Raises:
+        ValueError: there is no string column `alignment`.
+    """
+    if ALIGNMENT not in dataset.column_names:
+        raise ValueError(
+            f"word links are needed, but there is no column {ALIGNMENT!r} among {', '.join(dataset.column_names)}: add "
+            "it with attach_links(), or read the pairs with a file of links"
+        )
+    if getattr(dataset.features[ALIGNMENT], "dtype", None) not in ("string", "large_string"):
+        raise ValueError(f"column {ALIGNMENT!r} is {dataset.features[ALIGNMENT]}, expected a string such as '0-0 1-2'")
 
 
 def _load_dataset(spec: Any, split: str | None, config: str | None, revision: str | None) -> Any:
@@ -1512,13 +1556,7 @@ def _check_end_of_sentence(tokenizer: PreTrainedTokenizerBase) -> None:
 
 
 def _check_target_order(dataset: Dataset, tokenizer: PreTrainedTokenizerBase) -> None:
-    if ALIGNMENT not in dataset.column_names:
-        raise ValueError(
-            f"a target order needs word links, but there is no column {ALIGNMENT!r} among {dataset.column_names}: add "
-            "it with attach_links(), or read the pairs with alignment="
-        )
-    if getattr(dataset.features[ALIGNMENT], "dtype", None) not in ("string", "large_string"):
-        raise ValueError(f"column {ALIGNMENT!r} is {dataset.features[ALIGNMENT]}, expected a string such as '0-0 1-2'")
+    check_link_column(dataset)
     if not tokenizer.is_fast:
         raise ValueError(
             f"a target order needs the characters of each token, which {type(tokenizer).__name__} does not tell: use a "
@@ -1590,6 +1628,7 @@ __all__ = [
     "ALIGNMENT",
     "DataReport",
     "attach_links",
+    "check_link_column",
     "clean_pairs",
     "count_lines",
     "every_nth",
@@ -1600,6 +1639,7 @@ __all__ = [
     "load_pairs",
     "pair_languages",
     "preprocess_pairs",
+    "read_links",
     "read_parallel",
     "split_pairs",
     "tokenize_pairs",

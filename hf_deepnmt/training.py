@@ -33,9 +33,11 @@ from .data import (
     ALIGNMENT,
     DataReport,
     attach_links,
+    check_link_column,
     clean_pairs,
     load_pairs,
     preprocess_pairs,
+    read_links,
     tokenize_pairs,
 )
 from .evaluation import evaluate_translations, translate_lines
@@ -71,7 +73,7 @@ class DataSettings:
             the training pairs as they are after cleaning; or `gold`, the links that come with the data (the generated
             corpus, a data set with the column `alignment`). Splits without links are not supervised.
         link_format: fields of `alignment.LinkFormat`: `words`, the rule that gives the words (`spaces`; for an aligner
-            `text`), and for files `one_based` and `reverse`.
+            `text`), and for links from elsewhere `one_based` and `reverse`.
         target_order: fields of `target_order.TargetOrder`: `multi` and `unaligned`.
     """
 
@@ -116,11 +118,11 @@ class DataSettings:
 
     def format_of_links(self) -> LinkFormat:
         given = self.link_format or {}
-        if given.keys() - {"words"} and not self.files_of_links:
-            raise ValueError(
-                f"`data.link_format` has {', '.join(given)}, but only `words` matters without files of links"
-            )
-        return LinkFormat(**{"words": "text" if self.aligner else "spaces", **given})
+        if given.keys() - {"words"} and (self.aligner or self.corpus == GENERATED_CORPUS):
+            raise ValueError(f"`data.link_format` has {', '.join(given)}, but links made here only need `words`")
+        # the generator writes its links from German to English
+        turned = {"reverse": self.source_lang == "en"} if self.corpus == GENERATED_CORPUS else {}
+        return LinkFormat(**{"words": "text" if self.aligner else "spaces", **turned, **given})
 
     def order(self) -> TargetOrder | None:
         """How links become positions; None without links."""
@@ -250,9 +252,6 @@ def load_data(settings: DataSettings, seed: int, reports: dict[str, DataReport])
     languages = {"source_lang": settings.source_lang, "target_lang": settings.target_lang}
     given = {name: in_folder(settings.path, getattr(settings, name)) for name in ("train", "validation", "test")}
     links, link_format = settings.files_of_links, settings.format_of_links()
-    if settings.aligner:
-        # before the data is read
-        check_aligner(settings.aligner)
     if settings.corpus == GENERATED_CORPUS:
         from .toy_corpus import toy_corpus
 
@@ -315,9 +314,12 @@ def with_links(data: DatasetDict, settings: DataSettings, output: Path) -> Datas
         ValueError: the training pairs have no links.
     """
     languages, link_format = (settings.source_lang, settings.target_lang), settings.format_of_links()
+    if settings.links == GOLD_LINKS:
+        check_link_column(data["train"])
+        linked = {name: part for name, part in data.items() if ALIGNMENT in part.column_names}
+        return DatasetDict({**data, **{name: read_links(linked[name], link_format, *languages) for name in linked}})
     if settings.aligner:
-        names = {name: f"{name}.{settings.aligner}.{link_format.words}.links" for name in data}
-        paths = {name: output / LINKS_FOLDER / file for name, file in names.items()}
+        paths = {name: aligner_output(settings, output, name) for name in data}
         if not all(path.is_file() for path in paths.values()):
             texts = {name: zip(*(iter_side(data[name], lang) for lang in languages), strict=True) for name in data}
             # the first one is what the aligner learns from
@@ -325,13 +327,15 @@ def with_links(data: DatasetDict, settings: DataSettings, output: Path) -> Datas
             options = {"aligner": settings.aligner, "words": link_format.words, "progress": True}
             for name, counts in write_links(texts, paths, **options).items():
                 logger.info(f"{name}, aligned by {settings.aligner}: {counts.summary()}")
-        data = DatasetDict({name: attach_links(part, paths[name], link_format) for name, part in data.items()})
-    if settings.links is not None and ALIGNMENT not in data["train"].column_names:
-        raise ValueError(
-            f"`data.links` is {settings.links!r}, but the training pairs have no column {ALIGNMENT!r}, only "
-            f"{', '.join(data['train'].column_names)}: give a file for `train` or name an aligner"
-        )
+        written = LinkFormat(words=link_format.words)
+        return DatasetDict({name: attach_links(part, paths[name], written, *languages) for name, part in data.items()})
+    if settings.links is not None:
+        check_link_column(data["train"])
     return data
+
+
+def aligner_output(settings: DataSettings, output: Path, split: str) -> Path:
+    return output / LINKS_FOLDER / f"{split}.{settings.aligner}.{settings.format_of_links().words}.links"
 
 
 def iter_side(part: Dataset, language: str) -> Iterator[str]:
@@ -362,6 +366,9 @@ def prepare(recipe: Recipe, output: Path, seed: int) -> tuple[DatasetDict, Datas
     kept and left out. A tokenizer and links already there are used again, so that a resumed run sees the same ids and
     positions.
     """
+    if recipe.data.aligner and not aligner_output(recipe.data, output, "train").is_file():
+        # before the data is read
+        check_aligner(recipe.data.aligner)
     reports: dict[str, DataReport] = {}
     data = with_links(load_data(recipe.data, seed, reports), recipe.data, output)
     languages = (recipe.data.source_lang, recipe.data.target_lang)

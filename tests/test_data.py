@@ -131,9 +131,11 @@ def test_text_across_block_borders_is_intact(write, monkeypatch):
 
 
 def test_alignment_file_is_a_third_side(write):
-    files = write("a.de", "eins\nzwei\n"), write("a.en", "one\ntwo\n")
+    files = write("a.de", "eins\nzwei\n"), write("a.en", "one\nno two\n")
     dataset = read_parallel(*files, alignment=write("a.align", "0-0\n0-0 0-1\n"))
     assert dataset["alignment"][:] == ["0-0", "0-0 0-1"]
+    with pytest.raises(ValueError, match=r"a\.far, row 1: link 0-1"):
+        read_parallel(*files, alignment=write("a.far", "0-1\n0-0 0-1\n"))
     with pytest.raises(ValueError, match=r"a\.short has 1 lines"):
         read_parallel(*files, alignment=write("a.short", "0-0\n"))
 

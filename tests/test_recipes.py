@@ -27,12 +27,18 @@ def few_held_out(monkeypatch):
     import hf_deepnmt.toy_corpus as module
 
     whole = module.toy_corpus
-    monkeypatch.setattr(module, "toy_corpus", lambda train, seed: whole(train=train, validation=6, test=6, seed=seed))
+    monkeypatch.setattr(module, "toy_corpus", lambda **options: whole(**options, validation=6, test=6))
+
+
+def small(path):
+    """Overrides that make the recipe small; links from an aligner or files become those of the generated corpus."""
+    links = ["data.links=gold", "data.link_format=null"] if load_recipe(path).data.links else []
+    return [*SMALL, *links]
 
 
 @pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
 def test_recipe_runs(path, tmp_path, few_held_out):
-    results = train([str(path), *SMALL, f"training.output_dir={tmp_path}/run"])
+    results = train([str(path), *small(path), f"training.output_dir={tmp_path}/run"])
     assert results["training"]["steps"] == 2
     assert results["scores"]["test"]["sentences"] == 6 and "tok:" in results["scores"]["test"]["bleu"]["signature"]
     stored = json.loads((tmp_path / "run" / "results.json").read_text())

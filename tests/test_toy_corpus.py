@@ -150,8 +150,23 @@ def test_written_files_are_line_aligned(tmp_path):
             assert lines == [row[language] for row in corpus[name]["translation"]]
 
 
+def test_links_come_with_the_corpus_and_leave_its_text_alone(tmp_path):
+    sizes = {"train": 30, "validation": 4, "test": 3}
+    plain, linked = toy_corpus(**sizes, seed=2), toy_corpus(**sizes, seed=2, with_alignment=True)
+    write_toy_corpus(tmp_path, **sizes, seed=2, links=True)
+    for name in sizes:
+        assert plain[name]["translation"][:] == linked[name]["translation"][:]
+        assert plain[name].column_names == ["translation"]
+        written = (tmp_path / f"{name}.links").read_text(encoding="utf-8")
+        assert written == "".join(f"{links}\n" for links in linked[name]["alignment"])
+        for row in linked[name]:
+            sides = row["translation"]["de"].split(), row["translation"]["en"].split()
+            assert all(i < len(sides[0]) and j < len(sides[1]) for i, j in links_of(row["alignment"]))
+
+
 def test_command_line_writes_and_refuses(tmp_path, capsys):
-    main([str(tmp_path), "--train", "5", "--validation", "1", "--test", "1", "--seed", "4"])
+    main([str(tmp_path), "--train", "5", "--validation", "1", "--test", "1", "--seed", "4", "--links"])
+    assert len((tmp_path / "train.links").read_text(encoding="utf-8").splitlines()) == 5
     assert len((tmp_path / "train.de").read_text(encoding="utf-8").splitlines()) == 5
     with pytest.raises(SystemExit):
         main([str(tmp_path / "train.de")])
