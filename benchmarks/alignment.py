@@ -16,6 +16,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import asdict
+from importlib.metadata import version
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -37,6 +38,7 @@ from hf_deepnmt.tokenization import moses_tokenize
 
 
 Pair = tuple[str, str]
+PACKAGES = {"eflomal": "eflomal", "fast_align": "systran-align"}
 
 
 def read_gold(folder: Path) -> tuple[list[Pair], list[Links], list[Links]]:
@@ -100,6 +102,7 @@ def measure(aligner: str, rule: str, options: argparse.Namespace) -> dict[str, A
         scores["written"] = asdict(alignment_error_rate(given, sure, possible))
     return {
         "aligner": aligner,
+        "package": f"{PACKAGES[aligner]} {version(PACKAGES[aligner])}",
         "words": rule,
         "seconds": round(seconds, 1),
         "rows": counts.as_dict(),
@@ -117,7 +120,7 @@ def main() -> None:
     parser.add_argument("--words", choices=WORD_RULES, action="append", help="rules to measure (text)")
     parser.add_argument("--aligner", choices=list(ALIGNERS), action="append", help="aligners to measure (all)")
     parser.add_argument("--moses", action="store_true", help="tokenise the training text by the rules of Moses")
-    parser.add_argument("--note", default="", help="a remark for the results")
+    parser.add_argument("--note", default="", help="a remark for the results, such as what the training text is")
     parser.add_argument("--progress", action="store_true")
     parser.add_argument("--output", type=Path, help="benchmarks/results/alignment_NAME.json without it")
     options = parser.parse_args()
