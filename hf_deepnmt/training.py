@@ -251,7 +251,8 @@ def load_data(settings: DataSettings, seed: int, reports: dict[str, DataReport])
     """Train, validation and test pairs as text, with a report of what reading and cleaning left out."""
     languages = {"source_lang": settings.source_lang, "target_lang": settings.target_lang}
     given = {name: in_folder(settings.path, getattr(settings, name)) for name in ("train", "validation", "test")}
-    links, link_format = settings.files_of_links, settings.format_of_links()
+    links = {name: in_folder(settings.path, file) for name, file in settings.files_of_links.items()}
+    link_format = settings.format_of_links()
     if settings.corpus == GENERATED_CORPUS:
         from .toy_corpus import toy_corpus
 

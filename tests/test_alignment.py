@@ -680,6 +680,14 @@ def test_recipe_with_files_of_links(write, splits, tmp_path):
     assert sum(unsupervised) == 1
 
 
+def test_files_of_links_are_looked_up_in_the_folder_of_the_data(write, splits, tmp_path):
+    files_of(write, splits)
+    names = {name: [f"{name}.de", f"{name}.en"] for name in splits}
+    recipe = recipe_of(path=str(tmp_path), **names, links={name: f"{name}.links" for name in splits})
+    data, _, _ = prepare(recipe, tmp_path / "run", seed=0)
+    assert data["validation"]["alignment"][:] == [row[2] for row in splits["validation"]]
+
+
 def test_recipe_with_an_aligner_runs_it_once(fake, write, splits, tmp_path, monkeypatch):
     files, _ = files_of(write, splits)
     recipe = recipe_of(**files, links="fake")
