@@ -6,7 +6,7 @@ them and come back as empty rows. Links of a held-out text come from what was le
 round.
 
 - `eflomal` (Östling and Tiedemann 2016) samples, so two runs differ a little; it links nothing in sentences of 1024 words
-  or more. Its package needs a C compiler to install.
+  or more. Its package needs a C compiler to install, and is licensed under the GPL 3; it runs as a program of its own.
 - `fast_align` (Dyer et al. 2013), in the package systran-align, gives the same links each time.
 """
 
@@ -119,7 +119,8 @@ class _Words:
                     target_file.write(f"{target}\n")
         if self.characters > _LONG_WORD * max(1, self.words):
             logger.warning(
-                f"words of more than {_LONG_WORD} characters on average: for text without spaces use `text`"
+                f"{name} has words of more than {_LONG_WORD} characters on average: for text without spaces use the rule "
+                "`text`"
             )
 
     def __len__(self) -> int:

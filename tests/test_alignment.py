@@ -582,6 +582,15 @@ def test_nothing_to_align_is_refused_and_leaves_no_file(fake, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize(("rule", "warnings"), [("spaces", 1), ("text", 0)])
+def test_text_without_spaces_is_not_taken_for_words_in_silence(fake, tmp_path, monkeypatch, rule, warnings):
+    said = []
+    monkeypatch.setattr("hf_deepnmt.aligners.logger.warning", said.append)
+    pairs = [("他在2019年来到北京并且在那里工作了很多年，后来他去了上海。", "He came to Beijing in 2019.")] * 3
+    counts = write_links({"train": pairs}, {"train": tmp_path / "x"}, aligner="fake", words=rule)["train"]
+    assert len(said) == warnings and counts.links == (3 if rule == "spaces" else 21)
+
+
 def test_fast_align_decodes_its_tables(tmp_path):
     """Probabilities made by hand, in the form that systran-align writes."""
     words = ["<eps>", "|||", "a", "b", "A", "B"]
