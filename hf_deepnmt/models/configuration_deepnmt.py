@@ -1,6 +1,8 @@
 # Copyright 2026 The hf_deepnmt authors. Apache-2.0 licence.
 """Configuration of the shared Transformer backbone (Vaswani et al., 2017), itself the baseline of the zoo."""
 
+from typing import Any, ClassVar
+
 from huggingface_hub.dataclasses import strict
 from transformers import PreTrainedConfig
 
@@ -62,6 +64,8 @@ class DeepNMTConfig(PreTrainedConfig):
 
     model_type = "deepnmt"
     keys_to_ignore_at_inference = ["cache", "nll_loss", "auxiliary_loss", "consistency_loss"]
+    # Settings of an architecture's paper by name, as config fields (`from_preset`, `model.preset` of a recipe).
+    presets: ClassVar[dict[str, dict[str, Any]]] = {}
     attribute_map = {
         "hidden_size": "d_model",
         "num_attention_heads": "encoder_attention_heads",
@@ -122,6 +126,19 @@ class DeepNMTConfig(PreTrainedConfig):
         if self.final_norm is None:
             self.final_norm = self.norm_style == "pre"
         super().__post_init__(**kwargs)
+
+    @classmethod
+    def from_preset(cls, name: str, **overrides) -> "DeepNMTConfig":
+        """
+        The config of a named setting of the architecture's paper; `overrides` are fields that differ from it.
+
+        Raises:
+            ValueError: there is no such preset; the message lists them.
+        """
+        if name not in cls.presets:
+            known = ", ".join(cls.presets) or "none"
+            raise ValueError(f"{cls.__name__} has no preset {name!r}; its presets: {known}")
+        return cls(**{**cls.presets[name], **overrides})
 
     @property
     def tie(self) -> str:
