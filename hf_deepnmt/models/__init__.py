@@ -12,7 +12,9 @@ from typing import Any
 from transformers import AutoConfig, AutoModel, AutoModelForSeq2SeqLM, AutoTokenizer
 
 from .configuration_deepnmt import DeepNMTConfig
+from .configuration_reordering import ReorderingConfig
 from .modeling_deepnmt import DeepNMTForConditionalGeneration, DeepNMTModel, DeepNMTSeq2SeqLMOutput
+from .modeling_reordering import ReorderingForConditionalGeneration, ReorderingModel
 from .pipeline_translation import TranslationPipeline
 from .tokenization_deepnmt import DeepNMTTokenizer
 
@@ -49,6 +51,16 @@ ARCHITECTURES: dict[str, Architecture] = {
         recipe="deepnmt_multi30k-de-en_small.yaml",
         neutral={},
     ),
+    "reordering": Architecture(
+        title="Explicit reordering of the source, ExGRE and ReFSR",
+        paper="Chen et al. 2020, Explicit Reordering for Neural Machine Translation",
+        config=ReorderingConfig,
+        model=ReorderingModel,
+        head=ReorderingForConditionalGeneration,
+        recipe="reordering_multi30k-de-en_small.yaml",
+        neutral={"fusion": "none", "reorder_layers": []},
+        tiny={"fusion": "gate"},
+    ),
 }
 
 
@@ -73,6 +85,9 @@ __all__ = [
     "DeepNMTModel",
     "DeepNMTSeq2SeqLMOutput",
     "DeepNMTTokenizer",
+    "ReorderingConfig",
+    "ReorderingForConditionalGeneration",
+    "ReorderingModel",
     "TranslationPipeline",
     "register_architectures",
 ]
