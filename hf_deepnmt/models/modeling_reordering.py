@@ -90,9 +90,7 @@ class SourcePlaces(NamedTuple):
     oracle: torch.Tensor | None = None
 
     def positions(self, logits: torch.Tensor) -> torch.Tensor:
-        """b_j = J * sigmoid(logit) in fp32, at most the last place: (batch, source), -100 at padding."""
-        logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
-        # bf16 tells only every second place apart above 256
+        """b_j = J * sigmoid(logit), at most the last place: (batch, source), -100 at padding."""
         positions = torch.minimum(self.lengths * logits.sigmoid(), (self.lengths - 1).to(logits.dtype))
         if self.oracle is not None:
             positions = torch.where(self.oracle == NO_POSITION, positions, self.oracle.to(positions.dtype))
@@ -145,13 +143,30 @@ def reordered_embeddings(
     return weights.to(table.dtype) @ table
 
 
+class TokenScore(nn.Linear):
+    """
+    One number a token, in fp32 or more: (batch, source, d_model) to (batch, source, 1).
+
+    bf16 could not tell places apart far into a sentence. As a matrix-vector product the result would depend on how the
+    weights lie in memory, hence change a little when a checkpoint is loaded.
+    """
+
+    def __init__(self, width: int, bias: bool = False):
+        super().__init__(width, 1, bias=bias)
+
+    def forward(self, states: torch.Tensor) -> torch.Tensor:
+        dtype = torch.promote_types(states.dtype, torch.float32)
+        scores = (states.to(dtype) * self.weight[0].to(dtype)).sum(dim=-1, keepdim=True)
+        return scores if self.bias is None else scores + self.bias.to(dtype)
+
+
 class LuongPositionNet(nn.Module):
     """v^T tanh(W h_j^n), the predictive local attention of Luong et al. (2015)."""
 
     def __init__(self, config: ReorderingConfig):
         super().__init__()
         self.hidden = nn.Linear(config.d_model, config.d_model, bias=False)
-        self.score = nn.Linear(config.d_model, 1, bias=False)
+        self.score = TokenScore(config.d_model)
 
     def forward(self, below: torch.Tensor, states: torch.Tensor) -> torch.Tensor:
         return self.score(self.hidden(states).tanh())[..., 0]
@@ -162,8 +177,8 @@ class ScalarPositionNet(nn.Module):
 
     def __init__(self, config: ReorderingConfig):
         super().__init__()
-        self.below = nn.Linear(config.d_model, 1, bias=False)
-        self.own = nn.Linear(config.d_model, 1, bias=False)
+        self.below = TokenScore(config.d_model)
+        self.own = TokenScore(config.d_model)
 
     def forward(self, below: torch.Tensor, states: torch.Tensor) -> torch.Tensor:
         return (self.below(below) + self.own(states))[..., 0]
@@ -174,7 +189,7 @@ class LinearPositionNet(nn.Module):
 
     def __init__(self, config: ReorderingConfig):
         super().__init__()
-        self.score = nn.Linear(config.d_model, 1)
+        self.score = TokenScore(config.d_model, bias=True)
 
     def forward(self, below: torch.Tensor, states: torch.Tensor) -> torch.Tensor:
         return self.score(states)[..., 0]
@@ -234,14 +249,17 @@ class ReorderingGate(nn.Module):
 
     def __init__(self, config: ReorderingConfig):
         super().__init__()
-        width = {"scalar": 1, "vector": config.d_model, "mean": 0}[config.gate]
-        self.plain = nn.Linear(config.d_model, width, bias=False) if width else None
-        self.reordered = nn.Linear(config.d_model, width, bias=False) if width else None
+        self.plain, self.reordered = self.make_map(config), self.make_map(config)
+
+    @staticmethod
+    def make_map(config: ReorderingConfig) -> nn.Linear | None:
+        width = config.d_model
+        return {"scalar": TokenScore(width), "vector": nn.Linear(width, width, bias=False), "mean": None}[config.gate]
 
     def weight(self, plain: torch.Tensor, reordered: torch.Tensor) -> torch.Tensor | float:
         if self.plain is None:
             return 0.5
-        return torch.sigmoid(self.plain(plain) + self.reordered(reordered))
+        return torch.sigmoid(self.plain(plain) + self.reordered(reordered)).to(plain.dtype)
 
     def forward(self, plain: torch.Tensor, reordered: torch.Tensor) -> torch.Tensor:
         weight = self.weight(plain, reordered)
