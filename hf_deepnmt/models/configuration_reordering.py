@@ -116,7 +116,7 @@ class ReorderingConfig(DeepNMTConfig):
         least = 0.5 if self.window == "hard" else 0.0
         if self.window_size < least or self.window_size == 0:
             raise ValueError(
-                f"`window_size` is {self.window_size}: it must be above 0, and at least 0.5 with `window=\"hard\"`, or some "
+                f'`window_size` is {self.window_size}: it must be above 0, and at least 0.5 with `window="hard"`, or some '
                 "windows hold no place at all"
             )
         if self.reorder_weight < 0:

@@ -253,8 +253,9 @@ class ReorderingGate(nn.Module):
 
     @staticmethod
     def make_map(config: ReorderingConfig) -> nn.Linear | None:
-        width = config.d_model
-        return {"scalar": TokenScore(width), "vector": nn.Linear(width, width, bias=False), "mean": None}[config.gate]
+        if config.gate == "scalar":
+            return TokenScore(config.d_model)
+        return nn.Linear(config.d_model, config.d_model, bias=False) if config.gate == "vector" else None
 
     def weight(self, plain: torch.Tensor, reordered: torch.Tensor) -> torch.Tensor | float:
         if self.plain is None:
