@@ -1,6 +1,7 @@
 """Explicit reordering: positions, the window, both passes, the reordering loss, and what the model learns of an order."""
 
 import math
+from functools import partial
 
 import pytest
 import torch
@@ -176,6 +177,10 @@ def test_states_and_weights_are_those_of_the_reordered_pass():
     options = {**sentences(*LENGTHS), "output_hidden_states": True, "output_attentions": True}
     found, expected = both.get_encoder()(**options), one.get_encoder()(**options)
     assert len(found.hidden_states) == 4 and len(found.attentions) == 3
+    assert found.hidden_states[-1] is found.last_hidden_state
+    doubled = encoded(both, data)
+    torch.testing.assert_close(found.last_hidden_state, doubled.last_hidden_state, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(found.reordered_positions, doubled.reordered_positions, atol=1e-4, rtol=1e-4)
     real = data["attention_mask"].bool()
     for got, state in zip(found.hidden_states[:-1], expected.hidden_states[:-1], strict=True):
         torch.testing.assert_close(got[real], state[real], atol=1e-5, rtol=1e-5)
@@ -193,6 +198,18 @@ def test_sites_differ_and_keep_padding_out(site, norm_style):
     torch.testing.assert_close(padded[0, 3:], alone[0], atol=1e-4, rtol=1e-4)
     other = exgre(reorder_site={"post_ffn": "post_attn", "post_attn": "post_ffn"}[site], norm_style=norm_style)
     assert not torch.allclose(encoded(other, batch(6)).last_hidden_state, alone, atol=1e-2)
+
+
+def test_positions_are_returned_where_asked_for():
+    model, data = exgre(fusion="gate"), batch(*LENGTHS)
+    targets = data.pop("target_positions")
+    assert model(**data).reordered_positions is None
+    expected = encoded(model, data).reordered_positions
+    assert torch.equal(model(**data, output_positions=True).reordered_positions, expected)
+    assert torch.equal(model(**data, target_positions=targets).reordered_positions, expected)
+    inner = {**sentences(*LENGTHS), "decoder_input_ids": torch.tensor([[0]] * 3)}
+    assert torch.equal(model.model(**inner, output_positions=True).reordered_positions, expected)
+    assert model.model(**inner).reordered_positions is None
 
 
 def test_only_named_layers_reorder_and_the_last_of_them_is_supervised():
@@ -495,12 +512,8 @@ def test_true_target_order_as_positions_lowers_the_loss():
 
     losses = {}
     for oracle in (False, True):
-        model = trained(
-            toy_model(name="exgre-trainable"),
-            lambda: batch_of(oracle),
-            updates=120,
-            learning_rate=5e-3,  # noqa: B023
-        )
+        model = toy_model(name="exgre-trainable")
+        model = trained(model, partial(batch_of, oracle), updates=120, learning_rate=5e-3)
         losses[oracle] = model(**batch_of(oracle)).nll_loss
     assert losses[True] < 0.5 * losses[False]
 

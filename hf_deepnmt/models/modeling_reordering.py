@@ -13,6 +13,7 @@ from typing import NamedTuple
 import torch
 from torch import nn
 from transformers.cache_utils import Cache
+from transformers.generation import GenerationMixin
 from transformers.modeling_outputs import BaseModelOutput, Seq2SeqModelOutput
 from transformers.processing_utils import Unpack
 from transformers.utils import TransformersKwargs, can_return_tuple
@@ -37,7 +38,7 @@ NO_POSITION = -100.0
 @dataclass
 class ReorderingEncoderOutput(BaseModelOutput):
     """
-    `hidden_states` and `attentions` are those of the reordered pass.
+    `hidden_states` but the last, and `attentions`, are those of the reordered pass.
 
     Args:
         reordered_positions (`torch.FloatTensor` of shape `(batch, layers, source)`, *optional*):
@@ -53,7 +54,7 @@ class ReorderingModelOutput(Seq2SeqModelOutput):
     """
     Args:
         reordered_positions (`torch.FloatTensor` of shape `(batch, layers, source)`, *optional*):
-            As in `ReorderingEncoderOutput`.
+            As in `ReorderingEncoderOutput`, where asked for or needed by the loss.
         target_positions (`torch.FloatTensor` of shape `(batch, source)`, *optional*):
             As given.
     """
@@ -67,7 +68,7 @@ class ReorderingSeq2SeqLMOutput(DeepNMTSeq2SeqLMOutput):
     """
     Args:
         reordered_positions (`torch.FloatTensor` of shape `(batch, layers, source)`, *optional*):
-            As in `ReorderingEncoderOutput`.
+            As in `ReorderingEncoderOutput`, with `output_positions=True` or with `target_positions`.
     """
 
     reordered_positions: torch.FloatTensor | None = None
@@ -207,15 +208,18 @@ class ReorderingEncoderLayer(DeepNMTEncoderLayer):
         self.reorder_norm = self.make_norm() if config.reorder_norm else None
 
     def reorder(
-        self, below: torch.Tensor, states: torch.Tensor, places: SourcePlaces
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+        self, below: torch.Tensor, states: torch.Tensor, places: SourcePlaces | None
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """
         `states` with pr added, and b, (batch, source).
 
         Args:
             below, states: the layer's input and the states to reorder, (batch, source, d_model), or (2 * batch, source,
                 d_model) with a plain pass first, which is left alone.
+            places: None where all of it is a plain pass.
         """
+        if places is None:
+            return states, None
         plain = states.shape[0] - places.lengths.shape[0]
         own = states[plain:]
         positions = places.positions(self.position_net(below[plain:], own))
@@ -228,9 +232,9 @@ class ReorderingEncoderLayer(DeepNMTEncoderLayer):
         self,
         hidden_states: torch.Tensor,
         attention_mask: torch.Tensor | None,
-        places: SourcePlaces,
+        places: SourcePlaces | None,
         **kwargs: Unpack[TransformersKwargs],
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
         output = self.residual(
             hidden_states,
             self.self_attn_layer_norm,
@@ -300,12 +304,12 @@ class ReorderingEncoder(ReorderingPreTrainedModel, DeepNMTEncoder):
         self,
         hidden_states: torch.Tensor,
         attention_mask: torch.Tensor | None,
-        places: SourcePlaces,
+        places: SourcePlaces | None,
         predicted: list[torch.Tensor],
         **kwargs,
     ) -> list[torch.Tensor]:
         """z^L; the positions of each reordering layer go into `predicted`. A dropped layer repeats those before it."""
-        positions = places.own
+        positions = None if places is None else places.own
         for index, layer in enumerate(self.layers):
             reorders = index in self.config.reordering_layers
             if self.skips_layer():
@@ -318,10 +322,10 @@ class ReorderingEncoder(ReorderingPreTrainedModel, DeepNMTEncoder):
                 predicted.append(positions)
         return [hidden_states]
 
-    def finish(self, states: list[torch.Tensor]) -> torch.Tensor:
-        """The top of the stack; for ReFSR both passes, fused behind the norm at the top."""
-        output = super().finish(states)
-        return output if self.gate is None else self.gate(*output.chunk(2))
+    def records(self, **kwargs) -> bool:
+        """Whether the caller wants states or weights of the layers."""
+        names = ("output_hidden_states", "output_attentions")
+        return any(kwargs.get(name, getattr(self.config, name, False)) for name in names)
 
     @can_return_tuple
     def forward(
@@ -349,27 +353,24 @@ class ReorderingEncoder(ReorderingPreTrainedModel, DeepNMTEncoder):
             check_positions("oracle_positions", oracle_positions, places.lengths, inputs_embeds.shape[1])
             places = places._replace(oracle=oracle_positions)
         predicted: list[torch.Tensor] = []
-        passes = 1 if self.gate is None else 2
-        outputs = super().forward(
-            attention_mask=attention_mask if attention_mask is None else torch.cat([attention_mask] * passes),
-            inputs_embeds=torch.cat([inputs_embeds] * passes),
-            places=places,
-            predicted=predicted,
-            return_dict=True,
-            **kwargs,
-        )
-        batch = inputs_embeds.shape[0]
-        return ReorderingEncoderOutput(
-            last_hidden_state=outputs.last_hidden_state,
-            hidden_states=last_rows(outputs.hidden_states, batch),
-            attentions=last_rows(outputs.attentions, batch),
-            reordered_positions=torch.stack(predicted, dim=1) if predicted else None,
-        )
-
-
-def last_rows(states: tuple[torch.Tensor | None, ...] | None, rows: int) -> tuple[torch.Tensor | None, ...] | None:
-    """The second half of what both passes give, or all of what one pass gives."""
-    return states and tuple(None if state is None else state[-rows:] for state in states)
+        base, inputs = super().forward, {"inputs_embeds": inputs_embeds, "attention_mask": attention_mask}
+        reordering = {"places": places, "predicted": predicted, "return_dict": True, **kwargs}
+        if self.gate is None:
+            outputs = base(**inputs, **reordering)
+        elif not self.records(**kwargs):
+            doubled = {name: None if value is None else torch.cat([value, value]) for name, value in inputs.items()}
+            outputs = base(**doubled, **reordering)
+            outputs.last_hidden_state = self.gate(*outputs.last_hidden_state.chunk(2))
+        else:
+            # one after the other, so that what is recorded is what the output is computed from
+            silent = {"output_hidden_states": False, "output_attentions": False}
+            plain = base(**inputs, **{**reordering, "places": None, "predicted": [], **silent})
+            outputs = base(**inputs, **reordering)
+            outputs.last_hidden_state = self.gate(plain.last_hidden_state, outputs.last_hidden_state)
+            if outputs.hidden_states and outputs.hidden_states[-1] is not None:
+                outputs.hidden_states = (*outputs.hidden_states[:-1], outputs.last_hidden_state)
+        positions = torch.stack(predicted, dim=1) if predicted else None
+        return ReorderingEncoderOutput(**outputs, reordered_positions=positions)
 
 
 class ReorderingModel(ReorderingPreTrainedModel, DeepNMTModel):
@@ -392,9 +393,10 @@ class ReorderingModel(ReorderingPreTrainedModel, DeepNMTModel):
         use_cache: bool | None = None,
         target_positions: torch.Tensor | None = None,
         oracle_positions: torch.Tensor | None = None,
+        output_positions: bool = False,
         **kwargs: Unpack[TransformersKwargs],
     ) -> ReorderingModelOutput:
-        """As the baseline's, with `target_positions` handed through and `oracle_positions` for the encoder."""
+        """As the baseline's; the further inputs are those of `ReorderingForConditionalGeneration.forward`."""
         encoder_outputs, attention_mask = self.encode(
             encoder_outputs, input_ids, attention_mask, inputs_embeds, oracle_positions=oracle_positions, **kwargs
         )
@@ -409,11 +411,12 @@ class ReorderingModel(ReorderingPreTrainedModel, DeepNMTModel):
             return_dict=True,
             **kwargs,
         )
-        positions = getattr(encoder_outputs, "reordered_positions", None)
+        wanted = output_positions or target_positions is not None
+        positions = getattr(encoder_outputs, "reordered_positions", None) if wanted else None
         return ReorderingModelOutput(**outputs, reordered_positions=positions, target_positions=target_positions)
 
 
-class ReorderingForConditionalGeneration(ReorderingPreTrainedModel, DeepNMTForConditionalGeneration):
+class ReorderingForConditionalGeneration(ReorderingPreTrainedModel, DeepNMTForConditionalGeneration, GenerationMixin):
     """The translation model with the reordering loss (equations 9 and 10)."""
 
     model_class = ReorderingModel
@@ -487,15 +490,17 @@ class ReorderingForConditionalGeneration(ReorderingPreTrainedModel, DeepNMTForCo
         num_items_in_batch: torch.Tensor | int | None = None,
         target_positions: torch.Tensor | None = None,
         oracle_positions: torch.Tensor | None = None,
+        output_positions: bool = False,
         **kwargs: Unpack[TransformersKwargs],
     ) -> ReorderingSeq2SeqLMOutput:
         """
-        As the baseline's, with two inputs more, both (batch, source) in the scale of `reordered_positions`.
+        As the baseline's, with three inputs more. Positions are (batch, source) in the scale of `reordered_positions`.
 
         Args:
             target_positions: the place of each source token in the order of the target, 0 to J - 1 with J the tokens of
                 its sentence, -100 where there is no supervision. With `labels`, the reordering loss is part of `loss`.
             oracle_positions: positions to use instead of predicted ones, -100 where those stay.
+            output_positions: return `reordered_positions` also without `target_positions`.
         """
         encoder_outputs, attention_mask = self.model.encode(
             encoder_outputs, input_ids, attention_mask, inputs_embeds, oracle_positions=oracle_positions, **kwargs
@@ -514,7 +519,8 @@ class ReorderingForConditionalGeneration(ReorderingPreTrainedModel, DeepNMTForCo
             return_dict=True,
             **kwargs,
         )
-        positions = getattr(encoder_outputs, "reordered_positions", None)
+        wanted = output_positions or target_positions is not None
+        positions = getattr(encoder_outputs, "reordered_positions", None) if wanted else None
         return ReorderingSeq2SeqLMOutput(**outputs, reordered_positions=positions)
 
 
