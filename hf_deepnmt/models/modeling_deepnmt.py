@@ -251,14 +251,20 @@ class DeepNMTEncoderLayer(DeepNMTLayer):
     def __init__(self, config: DeepNMTConfig, layer_idx: int):
         super().__init__(config, layer_idx, config.encoder_attention_heads, config.encoder_ffn_dim, is_causal=False)
 
-    def forward(
+    def attended(
         self, hidden_states: torch.Tensor, attention_mask: torch.Tensor | None, **kwargs: Unpack[TransformersKwargs]
     ) -> torch.Tensor:
-        hidden_states = self.residual(
+        """The state between attention and the feed-forward part."""
+        return self.residual(
             hidden_states,
             self.self_attn_layer_norm,
             lambda states: self.self_attn(states, attention_mask, **kwargs)[0],
         )
+
+    def forward(
+        self, hidden_states: torch.Tensor, attention_mask: torch.Tensor | None, **kwargs: Unpack[TransformersKwargs]
+    ) -> torch.Tensor:
+        hidden_states = self.attended(hidden_states, attention_mask, **kwargs)
         return self.residual(hidden_states, self.final_layer_norm, self.feed_forward)
 
 
@@ -268,7 +274,7 @@ class DeepNMTDecoderLayer(DeepNMTLayer):
         self.encoder_attn = self.make_attention(config.decoder_attention_heads)
         self.encoder_attn_layer_norm = self.make_norm()
 
-    def forward(
+    def attended(
         self,
         hidden_states: torch.Tensor,
         attention_mask: torch.Tensor | None,
@@ -278,6 +284,7 @@ class DeepNMTDecoderLayer(DeepNMTLayer):
         use_cache: bool | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> torch.Tensor:
+        """The state between attention and the feed-forward part."""
         hidden_states = self.residual(
             hidden_states,
             self.self_attn_layer_norm,
@@ -291,6 +298,16 @@ class DeepNMTDecoderLayer(DeepNMTLayer):
                     states, encoder_attention_mask, memory=encoder_hidden_states, cache=cache, **kwargs
                 )[0],
             )
+        return hidden_states
+
+    def forward(
+        self,
+        hidden_states: torch.Tensor,
+        attention_mask: torch.Tensor | None,
+        encoder_hidden_states: torch.Tensor | None,
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> torch.Tensor:
+        hidden_states = self.attended(hidden_states, attention_mask, encoder_hidden_states, **kwargs)
         return self.residual(hidden_states, self.final_layer_norm, self.feed_forward)
 
 
