@@ -403,6 +403,24 @@ class DeepNMTStack(DeepNMTPreTrainedModel):
         states = inputs_embeds * self.embed_scale + self.embed_positions(positions, bound).to(inputs_embeds.dtype)
         return drop_out(states, self.config.dropout, self.training)
 
+    def layer_inputs(
+        self,
+        inputs_embeds: torch.Tensor,
+        attention_mask: torch.Tensor | None,
+        past: int | torch.Tensor,
+        bound: int,
+        cache: Cache | None,
+    ) -> dict[str, torch.Tensor]:
+        """
+        Further keyword inputs of `run_layers`, which hands them to every layer.
+
+        Args:
+            inputs_embeds: (batch, length, d_model), the new tokens, not yet scaled.
+            attention_mask: (batch, past + length) where there is one.
+            past, bound, cache: tokens before the new ones, a number above every position, and the self-attention cache.
+        """
+        return {}
+
     def skips_layer(self) -> bool:
         return self.training and self.layerdrop > 0 and torch.rand([]).item() < self.layerdrop
 
@@ -464,7 +482,9 @@ class DeepNMTEncoder(DeepNMTStack):
         config = attention_config(self.config, kwargs.get("output_attentions"))
         hidden_states = self.embed_source(inputs_embeds, attention_mask)
         mask = create_bidirectional_mask(config=config, inputs_embeds=hidden_states, attention_mask=attention_mask)
-        states = self.run_layers(hidden_states, mask, attn_implementation=config._attn_implementation, **kwargs)
+        inputs = self.layer_inputs(inputs_embeds, attention_mask, 0, inputs_embeds.shape[1], None)
+        inputs["attn_implementation"] = config._attn_implementation
+        states = self.run_layers(hidden_states, mask, **inputs, **kwargs)
         return BaseModelOutput(last_hidden_state=self.finish(states))
 
 
@@ -563,6 +583,7 @@ class DeepNMTDecoder(DeepNMTStack):
             cache=cache,
             use_cache=use_cache,
             attn_implementation=config._attn_implementation,
+            **self.layer_inputs(inputs_embeds, attention_mask, past, bound, own_cache),
             **kwargs,
         )
         return BaseModelOutputWithPastAndCrossAttentions(last_hidden_state=self.finish(states), cache=cache)
