@@ -12,9 +12,13 @@ from typing import Any
 from transformers import AutoConfig, AutoModel, AutoModelForSeq2SeqLM, AutoTokenizer
 
 from .configuration_deepnmt import DeepNMTConfig
+from .configuration_recurrent_positions import RecurrentPositionsConfig
 from .configuration_reordering import ReorderingConfig
+from .configuration_reordering_embedding import ReorderingEmbeddingConfig
 from .modeling_deepnmt import DeepNMTForConditionalGeneration, DeepNMTModel, DeepNMTSeq2SeqLMOutput
+from .modeling_recurrent_positions import RecurrentPositionsForConditionalGeneration, RecurrentPositionsModel
 from .modeling_reordering import ReorderingForConditionalGeneration, ReorderingModel
+from .modeling_reordering_embedding import ReorderingEmbeddingForConditionalGeneration, ReorderingEmbeddingModel
 from .pipeline_translation import TranslationPipeline
 from .tokenization_deepnmt import DeepNMTTokenizer
 
@@ -61,6 +65,24 @@ ARCHITECTURES: dict[str, Architecture] = {
         neutral={"fusion": "none", "reorder_layers": []},
         tiny={"fusion": "gate"},
     ),
+    "reordering_embedding": Architecture(
+        title="Positional embeddings scaled by context in every layer (a reading)",
+        paper="Chen et al. 2019, Neural Machine Translation with Reordering Embeddings",
+        config=ReorderingEmbeddingConfig,
+        model=ReorderingEmbeddingModel,
+        head=ReorderingEmbeddingForConditionalGeneration,
+        recipe="reordering_embedding_multi30k-de-en_small.yaml",
+        neutral={"reorder_encoder": False, "reorder_decoder": False},
+    ),
+    "recurrent_positions": Architecture(
+        title="Positional embeddings from a recurrent network over the words (a reading)",
+        paper="Chen et al. 2019, Recurrent Positional Embedding for Neural Machine Translation",
+        config=RecurrentPositionsConfig,
+        model=RecurrentPositionsModel,
+        head=RecurrentPositionsForConditionalGeneration,
+        recipe="recurrent_positions_multi30k-de-en_small.yaml",
+        neutral={"recurrent_encoder": False, "recurrent_decoder": False},
+    ),
 }
 
 
@@ -85,7 +107,13 @@ __all__ = [
     "DeepNMTModel",
     "DeepNMTSeq2SeqLMOutput",
     "DeepNMTTokenizer",
+    "RecurrentPositionsConfig",
+    "RecurrentPositionsForConditionalGeneration",
+    "RecurrentPositionsModel",
     "ReorderingConfig",
+    "ReorderingEmbeddingConfig",
+    "ReorderingEmbeddingForConditionalGeneration",
+    "ReorderingEmbeddingModel",
     "ReorderingForConditionalGeneration",
     "ReorderingModel",
     "TranslationPipeline",

@@ -235,11 +235,7 @@ class ReorderingEncoderLayer(DeepNMTEncoderLayer):
         places: SourcePlaces | None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        output = self.residual(
-            hidden_states,
-            self.self_attn_layer_norm,
-            lambda states: self.self_attn(states, attention_mask, **kwargs)[0],
-        )
+        output = self.attended(hidden_states, attention_mask, **kwargs)
         if self.config.reorder_site == "post_attn":
             output, positions = self.reorder(hidden_states, output, places)
         output = self.residual(output, self.final_layer_norm, self.feed_forward)
@@ -491,6 +487,7 @@ class ReorderingForConditionalGeneration(ReorderingPreTrainedModel, DeepNMTForCo
         target_positions: torch.Tensor | None = None,
         oracle_positions: torch.Tensor | None = None,
         output_positions: bool = False,
+        output_logits: bool | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> ReorderingSeq2SeqLMOutput:
         """
@@ -515,6 +512,7 @@ class ReorderingForConditionalGeneration(ReorderingPreTrainedModel, DeepNMTForCo
             labels=labels,
             use_cache=use_cache,
             num_items_in_batch=num_items_in_batch,
+            output_logits=output_logits,
             target_positions=target_positions,
             return_dict=True,
             **kwargs,
