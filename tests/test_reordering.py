@@ -75,7 +75,7 @@ def test_a_last_place_beyond_the_sentence_is_its_last_place():
     model = exgre(position_net="linear", reorder_layers=[2])
     with torch.no_grad():
         model.model.encoder.layers[2].position_net.score.bias.fill_(1e4)
-    out = model(**batch(*LENGTHS))
+    out = model(**batch(*LENGTHS), output_positions=True)
     for row, length in enumerate(LENGTHS):
         assert (out.reordered_positions[row, 0, :length] == length - 1).all()
     assert out.auxiliary_loss.isfinite()
@@ -206,15 +206,16 @@ def test_positions_are_returned_where_asked_for():
     assert model(**data).reordered_positions is None
     expected = encoded(model, data).reordered_positions
     assert torch.equal(model(**data, output_positions=True).reordered_positions, expected)
-    assert torch.equal(model(**data, target_positions=targets).reordered_positions, expected)
+    assert model(**data, target_positions=targets).reordered_positions is None
     inner = {**sentences(*LENGTHS), "decoder_input_ids": torch.tensor([[0]] * 3)}
-    assert torch.equal(model.model(**inner, output_positions=True).reordered_positions, expected)
+    for asked in ({"output_positions": True}, {"target_positions": targets}):
+        assert torch.equal(model.model(**inner, **asked).reordered_positions, expected)
     assert model.model(**inner).reordered_positions is None
 
 
 def test_only_named_layers_reorder_and_the_last_of_them_is_supervised():
     model = exgre(reorder_layers=[1, 0])
-    out = model(**batch(*LENGTHS))
+    out = model(**batch(*LENGTHS), output_positions=True)
     assert out.reordered_positions.shape == (3, 2, 9)
     out.auxiliary_loss.backward()
     first, last = (model.model.encoder.layers[index].position_net.score.weight.grad for index in (0, 1))
@@ -248,7 +249,7 @@ def test_loss_is_lambda_times_the_mean_distance_of_each_sentence(fusion, side):
     data = batch(*LENGTHS, side=side)
     data["target_positions"][1] = -100
     data["target_positions"][0, data["attention_mask"][0].argmax()] = -100
-    out = model(**data)
+    out = model(**data, output_positions=True)
     words = data["labels"].ne(-100).sum(1)
     means = [
         row.mean() if len(row) else torch.zeros([]) for row in mean_distance(model, data, out.reordered_positions)
@@ -263,7 +264,7 @@ def test_loss_is_lambda_times_the_mean_distance_of_each_sentence(fusion, side):
 def test_sum_adds_up_the_supervised_tokens():
     model = exgre(reorder_reduction="sum")
     data = batch(*LENGTHS)
-    out = model(**data)
+    out = model(**data, output_positions=True)
     total = sum(row.sum() for row in mean_distance(model, data, out.reordered_positions))
     torch.testing.assert_close(out.auxiliary_loss, 0.6 * total / data["labels"].ne(-100).sum(), atol=1e-6, rtol=1e-4)
 
@@ -294,6 +295,17 @@ def test_without_any_supervision_the_loss_is_zero_and_all_parameters_get_gradien
     assert without.auxiliary_loss is None
     without.loss.backward()
     assert all(p.grad is not None for p in model.parameters())
+
+
+@pytest.mark.parametrize("fields", [{"rdrop_alpha": 1.0}, {"cutoff": "token", "cutoff_alpha": 1.0}])
+def test_both_copies_of_consistency_training_are_supervised(fields):
+    data = batch(*LENGTHS)
+    plain = exgre(dropout=0.0, label_smoothing=0.0).train()(**data)
+    out = exgre(dropout=0.0, label_smoothing=0.0, **fields).train()(**data)
+    assert out.consistency_loss.isfinite() and out.auxiliary_loss > plain.auxiliary_loss
+    if "rdrop_alpha" in fields:
+        torch.testing.assert_close(out.auxiliary_loss, 2 * plain.auxiliary_loss)
+        torch.testing.assert_close(out.loss, 2 * plain.loss)
 
 
 def test_rows_without_supervision_leave_the_gradient_of_the_others_alone():
@@ -394,7 +406,7 @@ def test_wrong_positions_are_refused(change, message):
 def test_dropped_layers_repeat_positions_and_leave_the_loss_finite():
     model = exgre(encoder_layerdrop=0.6).train()
     for _ in range(8):
-        out = model(**batch(*LENGTHS))
+        out = model(**batch(*LENGTHS), output_positions=True)
         assert out.loss.isfinite() and out.reordered_positions.shape == (3, 3, 9)
         assert (out.reordered_positions[:, -1].ne(-100) == batch(*LENGTHS)["attention_mask"].bool()).all()
 
@@ -405,8 +417,8 @@ def test_low_precision_keeps_positions_in_fp32(fusion):
     model = exgre(fusion=fusion)
     expected = model(**data)
     with torch.autocast("cpu", torch.bfloat16):
-        cast = model(**data)
-    half = model.bfloat16()(**data)
+        cast = model(**data, output_positions=True)
+    half = model.bfloat16()(**data, output_positions=True)
     for out in (cast, half):
         assert out.reordered_positions.dtype == torch.float32 == out.auxiliary_loss.dtype
         torch.testing.assert_close(out.auxiliary_loss, expected.auxiliary_loss, atol=0.03, rtol=0.2)
@@ -416,8 +428,8 @@ def test_compiles_in_one_graph():
     model = exgre(fusion="gate")
     data = batch(*LENGTHS)
     compiled = torch.compile(model, backend="eager", fullgraph=True)
-    expected = model(**data)
-    out = compiled(**data)
+    expected = model(**data, output_positions=True)
+    out = compiled(**data, output_positions=True)
     torch.testing.assert_close(out.loss, expected.loss)
     torch.testing.assert_close(out.reordered_positions, expected.reordered_positions)
 
@@ -495,7 +507,7 @@ def test_trainable_preset_learns_to_reverse_twenty_positions(preset):
     """The printed setting, whose loss has no gradient to the positions, does not."""
     model = trained(toy_model(name=preset), reversal, updates=150, learning_rate=3e-3)
     data = reversal()
-    error = (model(**data).reordered_positions[:, -1] - data["target_positions"]).abs().mean()
+    error = (model(**data, output_positions=True).reordered_positions[:, -1] - data["target_positions"]).abs().mean()
     if preset == "exgre-trainable":
         assert error < 1
     else:

@@ -211,7 +211,8 @@ class RecurrentStack(RecurrentPositionsPreTrainedModel):
             return super().layer_inputs(inputs_embeds, attention_mask, past, bound, cache)
         layer = None if cache is None else recurrent_layer(cache)
         before = None if layer is None else layer.recurrent
-        state = None if before is None else before[:, -1]
+        # a crop may leave nothing
+        state = None if before is None or before.shape[1] == 0 else before[:, -1]
         recurrent = self.recur(inputs_embeds * self.embed_scale, attention_mask, past, state)
         if layer is not None:
             layer.recurrent = recurrent if before is None else torch.cat([before, recurrent], dim=1)

@@ -68,7 +68,7 @@ class ReorderingSeq2SeqLMOutput(DeepNMTSeq2SeqLMOutput):
     """
     Args:
         reordered_positions (`torch.FloatTensor` of shape `(batch, layers, source)`, *optional*):
-            As in `ReorderingEncoderOutput`, with `output_positions=True` or with `target_positions`.
+            As in `ReorderingEncoderOutput`, with `output_positions=True`.
     """
 
     reordered_positions: torch.FloatTensor | None = None
@@ -497,28 +497,31 @@ class ReorderingForConditionalGeneration(ReorderingPreTrainedModel, DeepNMTForCo
             target_positions: the place of each source token in the order of the target, 0 to J - 1 with J the tokens of
                 its sentence, -100 where there is no supervision. With `labels`, the reordering loss is part of `loss`.
             oracle_positions: positions to use instead of predicted ones, -100 where those stay.
-            output_positions: return `reordered_positions` also without `target_positions`.
+            output_positions: return `reordered_positions`.
         """
-        encoder_outputs, attention_mask = self.model.encode(
-            encoder_outputs, input_ids, attention_mask, inputs_embeds, oracle_positions=oracle_positions, **kwargs
-        )
+        if output_positions and encoder_outputs is None:
+            encoder_outputs, attention_mask = self.model.encode(
+                None, input_ids, attention_mask, inputs_embeds, oracle_positions=oracle_positions, **kwargs
+            )
         outputs = super().forward(
+            input_ids=input_ids,
             attention_mask=attention_mask,
             decoder_input_ids=decoder_input_ids,
             decoder_attention_mask=decoder_attention_mask,
             encoder_outputs=encoder_outputs,
             cache=cache,
+            inputs_embeds=inputs_embeds,
             decoder_inputs_embeds=decoder_inputs_embeds,
             labels=labels,
             use_cache=use_cache,
             num_items_in_batch=num_items_in_batch,
             output_logits=output_logits,
             target_positions=target_positions,
+            oracle_positions=oracle_positions,
             return_dict=True,
             **kwargs,
         )
-        wanted = output_positions or target_positions is not None
-        positions = getattr(encoder_outputs, "reordered_positions", None) if wanted else None
+        positions = getattr(encoder_outputs, "reordered_positions", None) if output_positions else None
         return ReorderingSeq2SeqLMOutput(**outputs, reordered_positions=positions)
 
 
