@@ -106,22 +106,25 @@ class _Words:
         self.name, self.stem = name, stem
         self.source, self.target = Path(f"{stem}.source"), Path(f"{stem}.target")
         # which rows of the text have words on both sides
-        self.full, self.words, self.characters = bytearray(), 0, 0
+        self.full = bytearray()
+        sizes = {"source": [0, 0], "target": [0, 0]}
         with _open(self.source, "w") as source_file, _open(self.target, "w") as target_file:
             for pair in tqdm(pairs, desc=f"words of {name}", unit=" rows", disable=not progress):
                 # the tools take ||| for the border between the sides
                 source, target = (" ".join(split_words(text, rule)).lower().replace("|||", "|") for text in pair)
                 self.full.append(bool(source and target))
                 if self.full[-1]:
-                    self.words += source.count(" ") + target.count(" ") + 2
-                    self.characters += len(source) + len(target)
+                    for size, text in zip(sizes.values(), (source, target), strict=True):
+                        size[0] += text.count(" ") + 1
+                        size[1] += len(text)
                     source_file.write(f"{source}\n")
                     target_file.write(f"{target}\n")
-        if self.characters > _LONG_WORD * max(1, self.words):
-            logger.warning(
-                f"{name} has words of more than {_LONG_WORD} characters on average: for text without spaces use the rule "
-                "`text`"
-            )
+        for side, (words, characters) in sizes.items():
+            if characters > _LONG_WORD * max(1, words):
+                logger.warning(
+                    f"the {side} side of {name} has words of more than {_LONG_WORD} characters on average: for text "
+                    "without spaces use the rule `text`"
+                )
 
     def __len__(self) -> int:
         return sum(self.full)
