@@ -219,6 +219,14 @@ def test_generation_returns_attention_weights():
     assert out.cross_attentions[1][0].shape == (1, 4, 1, 6)
 
 
+def test_attention_weights_leave_decoding_with_a_static_cache_as_it_is(model_type):
+    model = tiny_model(model_type).double()
+    model.set_attn_implementation("sdpa")
+    options = {**sentences(7, 4, 9), "max_new_tokens": 6, "min_new_tokens": 6, "cache_implementation": "static"}
+    returned = model.generate(**options, output_attentions=True, return_dict_in_generate=True)
+    assert torch.equal(returned.sequences, model.generate(**options))
+
+
 # --- training ---
 
 

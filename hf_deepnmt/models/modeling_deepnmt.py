@@ -109,7 +109,21 @@ def eager_attention(
     logits = torch.matmul(query, key.transpose(-1, -2)) * scaling
     if position_bias is not None:
         logits = logits + position_bias
-    if attention_mask is not None:
+    return weigh_values(module, logits, value, attention_mask, dropout)
+
+
+def weigh_values(
+    module: nn.Module,
+    logits: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    dropout: float,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """softmax(logits + mask) v, (batch, queries, heads, head_dim), and the weights, (batch, heads, queries, keys)."""
+    if attention_mask is not None and attention_mask.dtype == torch.bool:
+        # with a static cache `generate` prepares the mask ahead, for the kernel that the config names
+        logits = logits.masked_fill(~attention_mask, torch.finfo(logits.dtype).min)
+    elif attention_mask is not None:
         logits = logits + attention_mask
     weights = drop_out(logits.softmax(dim=-1), dropout, module.training)
     return torch.matmul(weights, value).transpose(1, 2).contiguous(), weights
@@ -187,11 +201,14 @@ class DeepNMTAttention(nn.Module):
         own = cache.self_attention_cache if isinstance(cache, EncoderDecoderCache) else cache
         return own.update(*states, self.layer_idx)
 
-    def attend(self, query, key, value, attention_mask, attn_implementation: str, **kwargs):
+    def attend(
+        self, query, key, value, attention_mask, attn_implementation: str, scaling: float | None = None, **kwargs
+    ):
         """The attention function proper: (batch, length, heads, head_dim) and the weights where there are any."""
         function: Callable = ALL_ATTENTION_FUNCTIONS.get_interface(attn_implementation, eager_attention)
         dropout = self.dropout if self.training else 0.0
-        return function(self, query, key, value, attention_mask, dropout=dropout, scaling=self.scaling, **kwargs)
+        scaling = self.scaling if scaling is None else scaling
+        return function(self, query, key, value, attention_mask, dropout=dropout, scaling=scaling, **kwargs)
 
     def forward(
         self,
@@ -421,6 +438,10 @@ class DeepNMTStack(DeepNMTPreTrainedModel):
         """
         return {}
 
+    def attention_config(self, inputs_embeds: torch.Tensor, output_attentions: bool | None) -> DeepNMTConfig:
+        """The config that masks and attention of this pass follow; it names the attention implementation."""
+        return attention_config(self.config, output_attentions)
+
     def skips_layer(self) -> bool:
         return self.training and self.layerdrop > 0 and torch.rand([]).item() < self.layerdrop
 
@@ -479,7 +500,7 @@ class DeepNMTEncoder(DeepNMTStack):
             if attention_mask is None:
                 attention_mask = input_ids.ne(self.config.pad_token_id)
             inputs_embeds = self.embed_tokens(input_ids)
-        config = attention_config(self.config, kwargs.get("output_attentions"))
+        config = self.attention_config(inputs_embeds, kwargs.get("output_attentions"))
         hidden_states = self.embed_source(inputs_embeds, attention_mask)
         mask = create_bidirectional_mask(config=config, inputs_embeds=hidden_states, attention_mask=attention_mask)
         inputs = self.layer_inputs(inputs_embeds, attention_mask, 0, inputs_embeds.shape[1], None)
@@ -561,7 +582,7 @@ class DeepNMTDecoder(DeepNMTStack):
         length = inputs_embeds.shape[1]
         # a static cache counts in a tensor, but it also says how far it can go
         bound = past + length if isinstance(past, int) else own_cache.layers[0].max_cache_len
-        config = attention_config(self.config, kwargs.get("output_attentions"))
+        config = self.attention_config(inputs_embeds, kwargs.get("output_attentions"))
         hidden_states = self.embed(
             inputs_embeds, positions_from_mask(attention_mask, length, past, inputs_embeds.device), bound
         )
