@@ -11,10 +11,12 @@ from typing import Any
 
 from transformers import AutoConfig, AutoModel, AutoModelForSeq2SeqLM, AutoTokenizer
 
+from .configuration_attention_link import AttentionLinkConfig
 from .configuration_deepnmt import DeepNMTConfig
 from .configuration_recurrent_positions import RecurrentPositionsConfig
 from .configuration_reordering import ReorderingConfig
 from .configuration_reordering_embedding import ReorderingEmbeddingConfig
+from .modeling_attention_link import AttentionLinkForConditionalGeneration, AttentionLinkModel
 from .modeling_deepnmt import DeepNMTForConditionalGeneration, DeepNMTModel, DeepNMTSeq2SeqLMOutput
 from .modeling_recurrent_positions import RecurrentPositionsForConditionalGeneration, RecurrentPositionsModel
 from .modeling_reordering import ReorderingForConditionalGeneration, ReorderingModel
@@ -83,6 +85,15 @@ ARCHITECTURES: dict[str, Architecture] = {
         recipe="recurrent_positions_multi30k-de-en_small.yaml",
         neutral={"recurrent_encoder": False, "recurrent_decoder": False},
     ),
+    "attention_link": Architecture(
+        title="Attention Link: attention logits summed with those of the layer before",
+        paper="Min 2023, Attention Link (arXiv:2302.00340)",
+        config=AttentionLinkConfig,
+        model=AttentionLinkModel,
+        head=AttentionLinkForConditionalGeneration,
+        recipe="attention_link_multi30k-de-en_small.yaml",
+        neutral={"link_encoder_self": False, "link_decoder_self": False, "link_cross": False},
+    ),
 }
 
 
@@ -102,6 +113,9 @@ def register_architectures():
 __all__ = [
     "ARCHITECTURES",
     "Architecture",
+    "AttentionLinkConfig",
+    "AttentionLinkForConditionalGeneration",
+    "AttentionLinkModel",
     "DeepNMTConfig",
     "DeepNMTForConditionalGeneration",
     "DeepNMTModel",
