@@ -13,6 +13,8 @@ import typer
 
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Deep neural machine translation.")
+analyse = typer.Typer(no_args_is_help=True, help="Look into a trained model.")
+app.add_typer(analyse, name="analyse")
 Overrides = Annotated[
     list[str] | None, typer.Argument(help="section.field=value, for instance training.max_steps=100")
 ]
@@ -174,6 +176,29 @@ def translate(
         sink.flush()
     except (ValueError, OSError) as error:
         fail(error)
+
+
+@analyse.command("attention")
+def analyse_attention(
+    model: Path,
+    text: Annotated[Path, typer.Option(help="source sentences, one a line")],
+    output: Annotated[Path, typer.Option(help="picture; the figures go beside it as JSON")],
+    target: Annotated[Path | None, typer.Option(help="translations to read; the model's own without it")] = None,
+    sentence: Annotated[int, typer.Option(help="the line to draw, counted from 1")] = 1,
+):
+    """Entropy and sparsity of attention per layer over all lines, and a picture of one."""
+    import hf_deepnmt  # noqa: F401  (registers the architectures)
+
+    from .attention_statistics import report_attention
+
+    try:
+        results = report_attention(model, text, output, targets=target, sentence=sentence)
+    except (ValueError, OSError, ImportError) as error:
+        fail(error)
+    for kind, layers in results["all_lines"].items():
+        for row in layers:
+            figures = f"entropy {row['entropy']:.2f} nats, sparsity {row['sparsity']:.2f}"
+            typer.echo(f"{kind:12}  layer {row['layer']:2}  {figures}")
 
 
 @app.command()

@@ -23,6 +23,7 @@ def test_results_table_is_what_the_results_files_give():
 def test_commands_exist():
     named = set(re.findall(r"^\| `deepnmt (\w+)", README, re.M))
     offered = {command.name or command.callback.__name__ for command in app.registered_commands}
+    offered |= {group.name for group in app.registered_groups}
     assert named == offered
     assert CliRunner().invoke(app, ["--help"]).exit_code == 0
     targets = set(re.findall(r"^(\S+):", (ROOT / "Makefile").read_text(), re.M))
