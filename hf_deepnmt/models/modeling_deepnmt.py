@@ -311,11 +311,15 @@ class DeepNMTDecoderLayer(DeepNMTLayer):
             hidden_states = self.residual(
                 hidden_states,
                 self.encoder_attn_layer_norm,
-                lambda states: self.encoder_attn(
+                lambda states: self.read_source(
                     states, encoder_attention_mask, memory=encoder_hidden_states, cache=cache, **kwargs
-                )[0],
+                ),
             )
         return hidden_states
+
+    def read_source(self, states: torch.Tensor, mask: torch.Tensor | None, **kwargs) -> torch.Tensor:
+        """What `states` (batch, target, d_model) attend to in the keyword `memory`, under the `mask` of the source."""
+        return self.encoder_attn(states, mask, **kwargs)[0]
 
     def forward(
         self,
@@ -479,6 +483,10 @@ class DeepNMTEncoder(DeepNMTStack):
             states = [*states, output] if self.fuses_layers else [output]
         return states
 
+    def make_output(self, states: list[torch.Tensor]) -> BaseModelOutput:
+        """The encoder's output from what `run_layers` returns; further memories are further fields, batch first."""
+        return BaseModelOutput(last_hidden_state=self.finish(states))
+
     @merge_with_config_defaults
     @capture_outputs
     def forward(
@@ -505,8 +513,7 @@ class DeepNMTEncoder(DeepNMTStack):
         mask = create_bidirectional_mask(config=config, inputs_embeds=hidden_states, attention_mask=attention_mask)
         inputs = self.layer_inputs(inputs_embeds, attention_mask, 0, inputs_embeds.shape[1], None)
         inputs["attn_implementation"] = config._attn_implementation
-        states = self.run_layers(hidden_states, mask, **inputs, **kwargs)
-        return BaseModelOutput(last_hidden_state=self.finish(states))
+        return self.make_output(self.run_layers(hidden_states, mask, **inputs, **kwargs))
 
 
 class DeepNMTDecoder(DeepNMTStack):
