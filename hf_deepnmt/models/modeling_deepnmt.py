@@ -449,6 +449,10 @@ class DeepNMTStack(DeepNMTPreTrainedModel):
     def skips_layer(self) -> bool:
         return self.training and self.layerdrop > 0 and torch.rand([]).item() < self.layerdrop
 
+    def next_input(self, states: list[torch.Tensor]) -> torch.Tensor:
+        """What the next layer reads, from the states z^0, ..., z^l below it (with `fuses_layers`, else z^l alone)."""
+        return states[-1]
+
     def merge_layers(self, states: list[torch.Tensor]) -> torch.Tensor:
         """The output of the stack from the states z^0 (embedding), z^1, ..., z^L, each (batch, length, d_model)."""
         return states[-1]
@@ -479,7 +483,8 @@ class DeepNMTEncoder(DeepNMTStack):
         """z^0, z^1, ..., z^L; only the last of them unless `fuses_layers`. A dropped layer repeats its input."""
         states = [hidden_states]
         for layer in self.layers:
-            output = states[-1] if self.skips_layer() else layer(states[-1], attention_mask, **kwargs)
+            inputs = self.next_input(states)
+            output = inputs if self.skips_layer() else layer(inputs, attention_mask, **kwargs)
             states = [*states, output] if self.fuses_layers else [output]
         return states
 
@@ -548,7 +553,8 @@ class DeepNMTDecoder(DeepNMTStack):
         states = [hidden_states]
         for index, layer in enumerate(self.layers):
             read = self.memory_for(index, encoder_hidden_states, memories)
-            output = states[-1] if self.skips_layer() else layer(states[-1], attention_mask, *read, **kwargs)
+            inputs = self.next_input(states)
+            output = inputs if self.skips_layer() else layer(inputs, attention_mask, *read, **kwargs)
             states = [*states, output] if self.fuses_layers else [output]
         return states
 
