@@ -13,11 +13,13 @@ from transformers import AutoConfig, AutoModel, AutoModelForSeq2SeqLM, AutoToken
 
 from .configuration_attention_link import AttentionLinkConfig
 from .configuration_deepnmt import DeepNMTConfig
+from .configuration_dlcl import DLCLConfig
 from .configuration_recurrent_positions import RecurrentPositionsConfig
 from .configuration_reordering import ReorderingConfig
 from .configuration_reordering_embedding import ReorderingEmbeddingConfig
 from .modeling_attention_link import AttentionLinkForConditionalGeneration, AttentionLinkModel
 from .modeling_deepnmt import DeepNMTForConditionalGeneration, DeepNMTModel, DeepNMTSeq2SeqLMOutput
+from .modeling_dlcl import DLCLForConditionalGeneration, DLCLModel
 from .modeling_recurrent_positions import RecurrentPositionsForConditionalGeneration, RecurrentPositionsModel
 from .modeling_reordering import ReorderingForConditionalGeneration, ReorderingModel
 from .modeling_reordering_embedding import ReorderingEmbeddingForConditionalGeneration, ReorderingEmbeddingModel
@@ -94,6 +96,15 @@ ARCHITECTURES: dict[str, Architecture] = {
         recipe="attention_link_multi30k-de-en_small.yaml",
         neutral={"link_encoder_self": False, "link_decoder_self": False, "link_cross": False},
     ),
+    "dlcl": Architecture(
+        title="DLCL: every layer reads a learned linear combination of all layers below",
+        paper="Wang et al. 2019, Learning Deep Transformer Models for Machine Translation",
+        config=DLCLConfig,
+        model=DLCLModel,
+        head=DLCLForConditionalGeneration,
+        recipe="dlcl_multi30k-de-en_18-layers.yaml",
+        neutral={"encoder_dlcl": False, "decoder_dlcl": False},
+    ),
 }
 
 
@@ -116,6 +127,9 @@ __all__ = [
     "AttentionLinkConfig",
     "AttentionLinkForConditionalGeneration",
     "AttentionLinkModel",
+    "DLCLConfig",
+    "DLCLForConditionalGeneration",
+    "DLCLModel",
     "DeepNMTConfig",
     "DeepNMTForConditionalGeneration",
     "DeepNMTModel",
