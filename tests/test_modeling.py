@@ -184,7 +184,8 @@ def test_encoder_runs_once_per_sentence(model_type):
 
 @pytest.mark.parametrize("implementation", ["sdpa", "flex_attention"])
 def test_implementations_agree_with_eager(model_type, implementation):
-    model = tiny_model(model_type, d_model=64)
+    # four times as wide, so half the spread; else recurrent architectures amplify fp32 rounding beyond the tolerance
+    model = spread(tiny_model(model_type, d_model=64), std=0.15)
     supported = {"sdpa": model._supports_sdpa, "flex_attention": model._supports_flex_attn}[implementation]
     if not supported:
         pytest.skip(f"{model_type} declares no support for {implementation}")

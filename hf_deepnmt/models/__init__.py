@@ -14,12 +14,14 @@ from transformers import AutoConfig, AutoModel, AutoModelForSeq2SeqLM, AutoToken
 from .configuration_attention_link import AttentionLinkConfig
 from .configuration_deepnmt import DeepNMTConfig
 from .configuration_dlcl import DLCLConfig
+from .configuration_msc import MSCConfig
 from .configuration_recurrent_positions import RecurrentPositionsConfig
 from .configuration_reordering import ReorderingConfig
 from .configuration_reordering_embedding import ReorderingEmbeddingConfig
 from .modeling_attention_link import AttentionLinkForConditionalGeneration, AttentionLinkModel
 from .modeling_deepnmt import DeepNMTForConditionalGeneration, DeepNMTModel, DeepNMTSeq2SeqLMOutput
 from .modeling_dlcl import DLCLForConditionalGeneration, DLCLModel
+from .modeling_msc import MSCForConditionalGeneration, MSCModel
 from .modeling_recurrent_positions import RecurrentPositionsForConditionalGeneration, RecurrentPositionsModel
 from .modeling_reordering import ReorderingForConditionalGeneration, ReorderingModel
 from .modeling_reordering_embedding import ReorderingEmbeddingForConditionalGeneration, ReorderingEmbeddingModel
@@ -105,6 +107,14 @@ ARCHITECTURES: dict[str, Architecture] = {
         recipe="dlcl_multi30k-de-en_18-layers.yaml",
         neutral={"encoder_dlcl": False, "decoder_dlcl": False},
     ),
+    "msc": Architecture(
+        title="Very deep encoders in blocks, each read by one decoder layer, with a recurrent context",
+        paper="Wei et al. 2020, Multiscale Collaborative Deep Models for Neural Machine Translation (arXiv:2004.14021)",
+        config=MSCConfig,
+        model=MSCModel,
+        head=MSCForConditionalGeneration,
+        recipe="msc_multi30k-de-en_36-layers.yaml",
+    ),
 }
 
 
@@ -135,6 +145,9 @@ __all__ = [
     "DeepNMTModel",
     "DeepNMTSeq2SeqLMOutput",
     "DeepNMTTokenizer",
+    "MSCConfig",
+    "MSCForConditionalGeneration",
+    "MSCModel",
     "RecurrentPositionsConfig",
     "RecurrentPositionsForConditionalGeneration",
     "RecurrentPositionsModel",
