@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -13,9 +14,8 @@ from torch.utils.data import Sampler
 
 
 _BATCH_ROWS = 10_000
-# Numbers of strips of target length that are tried where one strip per length leaves more padding than this share.
-_STRIPS = (2, 3, 4, 6, 8, 11, 16, 23, 32, 45, 64)
-_TOLERATED_PADDING = 0.01
+# What one batch more counts for when batches are laid out, as a share of the budget: padding against half-empty batches.
+_BATCH_COST = 0.1
 
 
 class TokenBudgetBatchSampler(Sampler[list[int]]):
@@ -66,9 +66,10 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
         step = pad_to_multiple_of or 1
         self._source, self._target = (-(-side // step) * step for side in (self.source_lengths, self.target_lengths))
         self._check_lengths()
-        self._key, self._sorted, starts = self._best_layout()
+        self._cells, self._places, starts = self._lay_out()
+        self._sorted = self._order(np.arange(len(self._cells)))
         self._starts = self._fill_last_group(starts)
-        self._ends = np.append(self._starts[1:], len(self._key))
+        self._ends = np.append(self._starts[1:], len(self._cells))
 
     def _check_arguments(self) -> None:
         pairs = len(self.source_lengths)
@@ -106,43 +107,77 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
                 f"tokenising, or set max_tokens to at least {int(longest.max())}"
             )
 
-    def _best_layout(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Sort key, sorted rows and starts of the batches, for the number of strips with the least padding."""
-        lengths, targets = np.unique(self._target, return_inverse=True)
-        best = self._layout(targets)
-        if best[0] * (1 - _TOLERATED_PADDING) > int((self._source + self._target).sum()):
-            rank = np.searchsorted(np.sort(targets), targets) / len(targets)
-            for strips in (strips for strips in _STRIPS if strips < len(lengths)):
-                best = min(best, self._layout((rank * strips).astype(np.int64)), key=lambda layout: layout[0])
-        return best[1:]
-
-    def _layout(self, strip: np.ndarray) -> tuple[int, np.ndarray, np.ndarray, np.ndarray]:
+    def _lay_out(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """
-        Padded size and the three parts of `_best_layout`, sorted by strip, then source and target length.
+        Cell of each pair, place of each pair when sorted by cell, and start of each batch among the places.
 
-        Within strips the lengths rise and fall by turns, so that no border between strips is a leap.
+        A cell is all pairs of one source and one target length. Cells are halved along one of the lengths, and the halves
+        again, until each part fits into a batch: so both sides of a batch are of similar length.
         """
-        width, height = (int(side.max()) + 1 for side in (self._source, self._target))
-        inner = self._source * height + self._target
-        key = strip * (width * height) + np.where(strip % 2 == 0, inner, width * height - 1 - inner)
-        rows = np.argsort(key, kind="stable")
-        starts = self._cut(np.maximum(self._source, self._target)[rows])
-        return self._padded_size(rows, starts), key, rows, starts
+        height = int(self._target.max()) + 1
+        keys, cells, counts = np.unique(self._source * height + self._target, return_inverse=True, return_counts=True)
+        lengths = np.stack([keys // height, keys % height])
+        parts, waiting = [], [(np.arange(len(keys)), counts)]
+        while waiting:
+            part = waiting.pop()
+            longest, pairs = int(lengths[:, part[0]].max()), int(part[1].sum())
+            if longest * pairs <= self.max_tokens and pairs <= (self.max_sentences or pairs):
+                parts.append(part)
+            elif len(part[0]) == 1:
+                batches = -(-pairs // min(self.max_tokens // max(1, longest), self.max_sentences or pairs))
+                parts.extend((part[0], np.array([(pairs + index) // batches])) for index in range(batches))
+            else:
+                waiting.extend(self._halves(lengths, *part))
+        # neighbours make one optimizer step: of similar cost, wherever they are computed
+        parts.sort(key=lambda part: lengths[:, part[0]].max(axis=1).sum())
+        taken = np.concatenate([np.repeat(*part) for part in parts])
+        sizes = np.asarray([numbers.sum() for _, numbers in parts])
+        return cells, np.argsort(taken, kind="stable"), np.cumsum(sizes) - sizes
 
-    def _cut(self, longest: np.ndarray) -> np.ndarray:
-        """Start of each batch among pairs in order: each batch takes all that fits."""
-        starts, start = [], 0
-        while start < len(longest):
-            starts.append(start)
-            most = min(self.max_tokens // max(1, int(longest[start])), self.max_sentences or self.max_tokens)
-            peaks = np.maximum.accumulate(longest[start : start + most])
-            start += int(np.searchsorted(peaks * np.arange(1, len(peaks) + 1), self.max_tokens, side="right"))
-        return np.asarray(starts, dtype=np.int64)
+    def _halves(self, lengths: np.ndarray, cells: np.ndarray, numbers: np.ndarray) -> list[tuple]:
+        """The upper and the lower half of `numbers` pairs of `cells`, where the cut leaves the least padding."""
+        best = None
+        longest = lengths[:, cells].max(axis=0)
+        needed = math.ceil((longest * numbers).sum() / self.max_tokens)
+        if self.max_sentences:
+            needed = max(needed, math.ceil(numbers.sum() / self.max_sentences))
+        needed = max(2, needed)
+        low, high = needed // 2 / needed, -(-needed // 2) / needed
+        window = 0.5 / needed if needed > 3 else 0.0
+        for axis in (0, 1):
+            order = np.lexsort((lengths[1 - axis, cells], lengths[axis, cells]))
+            sides, pairs = lengths[:, cells[order]], numbers[order]
+            until = np.cumsum(pairs)
+            share = np.cumsum(longest[order] * pairs) / (longest * numbers).sum()
+            # cuts at those shares, inside a cell if need be, and where the length changes close to them
+            cuts = [int(np.interp(middle, np.append(0, share), np.append(0, until))) for middle in (low, high)]
+            changes = np.flatnonzero(np.diff(sides[axis]))
+            near = (share[changes] >= low - window) & (share[changes] <= high + window)
+            cuts = np.unique(np.clip(np.append(cuts, until[changes[near]]), 1, until[-1] - 1))
+            below, above = np.searchsorted(until, cuts), np.searchsorted(until, cuts, side="right")
+            peaks = np.maximum.accumulate(sides, axis=1)[:, below]
+            tails = np.maximum.accumulate(sides[:, ::-1], axis=1)[:, ::-1][:, above]
+            cost = 0.0
+            for widths, size in ((peaks, cuts), (tails, until[-1] - cuts)):
+                batches = np.ceil(widths.max(axis=0) * size / self.max_tokens)
+                cost = cost + widths.sum(axis=0) * size + batches * self.max_tokens * _BATCH_COST
+            choice = int(cost.argmin())
+            if best is None or cost[choice] < best[0]:
+                lower = np.clip(cuts[choice] - (until - pairs), 0, pairs)
+                best = cost[choice], order, lower, pairs - lower
+        _, order, lower, upper = best
+        return [(cells[order[part > 0]], part[part > 0]) for part in (upper, lower)]
+
+    def _order(self, pairs: np.ndarray) -> np.ndarray:
+        """Row numbers in the order of the batches; of equally long pairs, those that come first in `pairs` come first."""
+        order = np.empty_like(pairs)
+        order[self._places] = pairs[np.argsort(self._cells[pairs], kind="stable")]
+        return order
 
     def _fill_last_group(self, starts: np.ndarray) -> np.ndarray:
         """Halve the batches with most pairs until the number of batches is a multiple of the group size."""
         while missing := -len(starts) % self.group_size:
-            sizes = np.diff(starts, append=len(self._key))
+            sizes = np.diff(starts, append=len(self._cells))
             largest = np.argsort(-sizes, kind="stable")[:missing]
             largest = largest[sizes[largest] > 1]
             starts = np.sort(np.concatenate([starts, starts[largest] + sizes[largest] // 2]))
@@ -171,8 +206,7 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
         order, batches = self._sorted, np.arange(len(self._starts))
         if self.shuffle:
             generator = np.random.default_rng([self.seed, self.epoch])
-            order = generator.permutation(len(self._key))
-            order = order[np.argsort(self._key[order], kind="stable")]
+            order = self._order(generator.permutation(len(self._cells)))
             groups = generator.permuted(batches.reshape(-1, self.group_size), axis=1)
             batches = generator.permutation(groups, axis=0).reshape(-1)
         for batch in batches[rank::world_size]:

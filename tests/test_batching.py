@@ -50,8 +50,18 @@ def test_max_sentences_limits_batches():
 def test_batches_of_one_update_are_neighbours_in_length():
     source, target = corpus(20000)
     batches = epoch_of(TokenBudgetBatchSampler(source, target, 1024, group_size=4))
-    means = np.array([target[batch].mean() for batch in batches]).reshape(-1, 4)
-    assert np.median(np.ptp(means, axis=1)) < 0.1 * means.std()
+    widths = np.array([source[batch].max() + target[batch].max() for batch in batches]).reshape(-1, 4)
+    assert np.median(np.ptp(widths, axis=1)) < 0.05 * widths.std()
+
+
+def test_both_sides_of_a_batch_are_of_similar_length():
+    generator = np.random.default_rng(0)
+    source = generator.poisson(12, 29_000) + 3
+    target = (source * generator.normal(1.0, 0.2, len(source))).astype(int).clip(3)
+    sampler = TokenBudgetBatchSampler(source, target, 4096)
+    assert sampler.padding_share() < 0.04
+    real = (np.maximum(source, target)).sum() / 4096
+    assert len(sampler) < 1.25 * real
 
 
 def test_order_depends_on_seed_and_epoch_only():
