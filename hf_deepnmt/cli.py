@@ -201,6 +201,25 @@ def analyse_attention(
             typer.echo(f"{kind:12}  layer {row['layer']:2}  {figures}")
 
 
+@analyse.command("gradients")
+def analyse_gradients(
+    runs: Annotated[list[Path], typer.Argument(help="output folders of runs trained with training.gradient_norms=N")],
+    output: Annotated[Path, typer.Option(help="picture; the figures go beside it as JSON")],
+    last_step: Annotated[int | None, typer.Option(help="leave out later updates")] = None,
+):
+    """Gradient norms of every encoder layer over the updates, runs side by side."""
+    from .gradient_norms import report_gradients
+
+    try:
+        results = report_gradients(runs, output, last_step=last_step)
+    except (ValueError, OSError, ImportError) as error:
+        fail(error)
+    for name, row in results.items():
+        typer.echo(
+            f"{name}: {row['encoder_layers']} layers, bottom quarter {row['bottom_to_top']:.3g} times the top one"
+        )
+
+
 @app.command()
 def export(
     model: Path,

@@ -47,6 +47,7 @@ from transformers.utils import logging
 
 from .batching import Seq2SeqCollator, TokenBudgetBatchSampler, column_lengths
 from .checkpoints import average_checkpoints, best_checkpoints, last_checkpoints
+from .gradient_norms import GradientNormCallback
 from .metrics import bleu, chrf
 from .schedules import inverse_sqrt_schedule, noam_peak
 
@@ -84,6 +85,8 @@ class DeepNMTTrainingArguments(Seq2SeqTrainingArguments):
         encoder_l2: L2 penalty on the matrices of the encoder, not on its norms, biases and embeddings: `encoder_l2 * w` is
             added to their gradients before Adam sees them (Wei et al., 2020, Table 2: 1e-5 for 72 layers). It takes the
             place of `weight_decay`, which AdamW keeps out of the gradients, in these matrices only.
+        gradient_norms: write the gradient norm of every layer into `output_dir/gradient_norms.jsonl` each so many updates,
+            as they are before clipping; `deepnmt analyse gradients` draws them.
         sample_translations: translations shown at each evaluation (log level info).
         keep_last: checkpoints to keep; the same as `save_total_limit`.
         average_last, average_best: after training, average so many checkpoints into `output_dir/averaged`; `best` is
@@ -110,6 +113,9 @@ class DeepNMTTrainingArguments(Seq2SeqTrainingArguments):
     eval_max_sentences: int | None = field(default=500, metadata={"help": "Sentences translated at evaluation."})
     target_lang: str | None = field(default=None, metadata={"help": "Code of the target language."})
     encoder_l2: float = field(default=0.0, metadata={"help": "L2 penalty on the encoder's matrices."})
+    gradient_norms: int | None = field(
+        default=None, metadata={"help": "Updates between measurements of gradient norms."}
+    )
     sample_translations: int = field(default=3, metadata={"help": "Translations shown at each evaluation."})
     keep_last: int | None = field(default=None, metadata={"help": "Checkpoints to keep."})
     average_last: int | None = field(default=None, metadata={"help": "Last checkpoints to average at the end."})
@@ -146,7 +152,7 @@ class DeepNMTTrainingArguments(Seq2SeqTrainingArguments):
 
     def _check_numbers(self) -> None:
         names = ("max_tokens", "max_sentences", "eval_max_tokens", "eval_max_sentences", "keep_last")
-        for name in (*names, "average_last", "average_best", "early_stopping_patience"):
+        for name in (*names, "average_last", "average_best", "early_stopping_patience", "gradient_norms"):
             value = getattr(self, name)
             self._refuse(value is not None and value < 1, f"`{name}` must be at least 1 or unset, got {value}")
         self._refuse(self.encoder_l2 < 0, f"`encoder_l2` must not be negative, got {self.encoder_l2}")
@@ -364,6 +370,8 @@ class DeepNMTTrainer(Seq2SeqTrainer):
         patience = self.args.early_stopping_patience
         if patience is not None:
             self.add_callback(EarlyStoppingCallback(early_stopping_patience=patience))
+        if self.args.gradient_norms is not None:
+            self.add_callback(GradientNormCallback(self.args.gradient_norms))
         self.add_callback(DataOrderCallback)
 
     # --- data ---
@@ -597,6 +605,13 @@ class DeepNMTTrainer(Seq2SeqTrainer):
                     logs[name] = total / max(1.0, tokens)
             logs["tokens_per_second"] = tokens / max(1e-9, time.perf_counter() - window.since)
         super().log(logs, start_time)
+
+    def _get_grad_norm(self, model: nn.Module, grad_norm: Any = None) -> Any:
+        norm = super()._get_grad_norm(model, grad_norm)
+        for callback in self.callback_handler.callbacks:
+            if isinstance(callback, GradientNormCallback):
+                callback.norm_before_clipping = grad_norm
+        return norm
 
     def average(self) -> Path | None:
         """Average the checkpoints that `average_best` or `average_last` asks for into `output_dir/averaged`."""
