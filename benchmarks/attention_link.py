@@ -13,58 +13,23 @@ from __future__ import annotations
 import argparse
 import itertools
 import os
-import statistics
-import sys
-import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import torch
 import yaml
+from measuring import RESULTS, ROOT, interleaved, seeded_model, update
 
-
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
-
-from hf_deepnmt.models import ARCHITECTURES, AttentionLinkConfig, DeepNMTConfig  # noqa: E402
-from hf_deepnmt.models.modeling_attention_link import AttentionLinkAttention, Link, logits_are_faster  # noqa: E402
-from hf_deepnmt.models.modeling_deepnmt import DeepNMTAttention  # noqa: E402
-from hf_deepnmt.provenance import run_info, write_results  # noqa: E402
+from hf_deepnmt.models import AttentionLinkConfig, DeepNMTConfig
+from hf_deepnmt.models.modeling_attention_link import AttentionLinkAttention, Link, logits_are_faster
+from hf_deepnmt.models.modeling_deepnmt import DeepNMTAttention
+from hf_deepnmt.provenance import run_info, write_results
 
 
 SEED = 0
 RECIPE = ROOT / "training" / "recipes" / "attention_link_multi30k-de-en_small.yaml"
 TOKENS, HEADS, HEAD_DIM, LAYERS = 2048, 4, 64, 3
-
-
-def clock(device: str) -> float:
-    if device == "cpu":
-        return time.process_time()
-    torch.cuda.synchronize()
-    return time.perf_counter()
-
-
-def interleaved(candidates: dict[str, Callable], baseline: str, rounds: int, device: str) -> dict:
-    """Median milliseconds of each candidate, and the median over rounds of its ratio to `baseline`."""
-    seconds = {name: [] for name in candidates}
-    for function in candidates.values():
-        function()
-    for turn in range(rounds):
-        names = list(candidates)
-        for name in names[turn % len(names) :] + names[: turn % len(names)]:
-            start = clock(device)
-            candidates[name]()
-            seconds[name].append(clock(device) - start)
-    ratios = {
-        name: statistics.median(own / base for own, base in zip(values, seconds[baseline], strict=True))
-        for name, values in seconds.items()
-    }
-    return {
-        "milliseconds": {name: round(1000 * statistics.median(values), 3) for name, values in seconds.items()},
-        "ratio": {name: round(ratio, 3) for name, ratio in ratios.items()},
-        "rounds": rounds,
-        "baseline": baseline,
-    }
 
 
 def attention_stack(implementation: str, link: str | None, dropout: float, batch: dict) -> Callable:
@@ -129,19 +94,8 @@ def measure_attention(lengths: list[int], rounds: int, device: str) -> list[dict
 
 
 def training_step(model_type: str, fields: dict, implementation: str, batch: dict, device: str) -> Callable:
-    torch.manual_seed(SEED)
-    model = ARCHITECTURES[model_type].head(ARCHITECTURES[model_type].config(**fields)).to(device).train()
-    model.set_attn_implementation(implementation)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
-
-    def run():
-        with torch.autocast(device, torch.bfloat16):
-            loss = model(**batch).loss
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-
-    return run
+    model, optimizer = seeded_model(model_type, fields, SEED, implementation, device)
+    return partial(update, model, optimizer, batch)
 
 
 def measure_step(lengths: list[int], rounds: int, device: str) -> list[dict]:
@@ -181,7 +135,7 @@ def main():
     parser.add_argument("--note", help="what else ran on the machine")
     parser.add_argument("--output", type=Path)
     options = parser.parse_args()
-    output = options.output or ROOT / "benchmarks" / "results" / f"attention_link_{options.device}.json"
+    output = options.output or RESULTS / f"attention_link_{options.device}.json"
     torch.manual_seed(SEED)
     before = os.getloadavg()[0]
     attention = measure_attention(options.attention_lengths, options.rounds, options.device)
