@@ -47,7 +47,37 @@ def work(folder):
         (folder / "found.json").write_text(json.dumps(found))
 
 
-def run(folder, processes):
+def sharded_gradients(folder):
+    """Gradients of a model whose layers and root are sharded over the processes, each with its own sentences."""
+    import torch
+    from tiny import labels, sentences, tiny_model
+    from torch.distributed.fsdp import fully_shard
+
+    torch.set_num_threads(1)
+    processes, rank = int(os.environ.get("WORLD_SIZE", "1")), int(os.environ.get("RANK", "0"))
+    model = tiny_model(dropout=0.0).train()
+    data = {**sentences(6, 9, 4, 7), "labels": labels(5, 3, 8, 4)}
+    tokens = data["labels"].ne(-100).sum()
+    if processes > 1:
+        torch.distributed.init_process_group("gloo")
+        mesh = torch.distributed.device_mesh.init_device_mesh("cpu", (processes,))
+        for module in model.modules():
+            if type(module).__name__ in model._no_split_modules:
+                fully_shard(module, mesh=mesh)
+        fully_shard(model, mesh=mesh)
+    # gradients are averaged over processes
+    loss = model(**{name: value[rank::processes] for name, value in data.items()}, num_items_in_batch=tokens).loss
+    (loss * processes).backward()
+    whole = {
+        name: parameter.grad.full_tensor() if processes > 1 else parameter.grad
+        for name, parameter in model.named_parameters()
+    }
+    if rank == 0:
+        torch.save(whole, folder / "gradients.pt")
+        (folder / "found.json").write_text(json.dumps({"sharded": type(model).__name__}))
+
+
+def run(folder, processes, task="work"):
     folder.mkdir()
     launcher = (
         ["-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={processes}"] if processes > 1 else []
@@ -60,7 +90,7 @@ def run(folder, processes):
         "HF_HUB_OFFLINE": "1",
         "CUDA_VISIBLE_DEVICES": "",
     }
-    command = [sys.executable, *launcher, __file__, str(folder)]
+    command = [sys.executable, *launcher, __file__, task, str(folder)]
     result = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=240)
     assert result.returncode == 0, result.stderr[-4000:]
     return json.loads((folder / "found.json").read_text())
@@ -106,5 +136,18 @@ def test_checkpoints_are_averaged_once(runs):
         assert (second[key] - value).abs().max() < 1e-6, key
 
 
+def test_gradients_of_a_sharded_model_are_those_of_a_whole_one(tmp_path):
+    import torch
+
+    found = {
+        name: run(tmp_path / name, processes, "sharded_gradients") for name, processes in (("one", 1), ("two", 2))
+    }
+    assert found["two"]["sharded"].startswith("FSDP")
+    whole, sharded = (torch.load(tmp_path / name / "gradients.pt") for name in found)
+    assert whole.keys() == sharded.keys()
+    for name, gradient in whole.items():
+        torch.testing.assert_close(sharded[name], gradient, atol=1e-6, rtol=1e-5)
+
+
 if __name__ == "__main__":
-    work(Path(sys.argv[1]))
+    globals()[sys.argv[1]](Path(sys.argv[2]))
