@@ -217,6 +217,11 @@ def recipe_from_dict(values: dict[str, Any], origin: str = "the recipe") -> Reci
     }
     refuse_unknown(values.get("model") or {}, config_fields, f"`model` of {origin}")
     refuse_unknown(values.get("training") or {}, field_names(DeepNMTTrainingArguments), f"`training` of {origin}")
+    # a bare `no` is false in YAML, but the name of a strategy here
+    built["training"] = {
+        name: "no" if value is False and name.endswith("_strategy") else value
+        for name, value in (values.get("training") or {}).items()
+    }
     return Recipe(**built)
 
 

@@ -127,3 +127,10 @@ def test_a_finished_run_is_not_trained_further(tmp_path, few_held_out):
     assert again["training"]["steps"] == first["training"]["steps"] == 2 and again["scores"] == first["scores"]
     assert (tmp_path / "run" / "model" / "model.safetensors").read_bytes() == weights
     assert not (tmp_path / "run" / "checkpoint-3").exists()
+
+
+def test_a_bare_no_is_the_name_of_a_strategy(tmp_path):
+    path = tmp_path / "recipe.yaml"
+    path.write_text("training:\n  eval_strategy: no\n  save_strategy: no\n")
+    arguments = training_arguments(load_recipe(path), tmp_path)
+    assert arguments.eval_strategy == "no" and arguments.save_strategy == "no"
