@@ -4,6 +4,7 @@ Training speed against what a user would pick instead, and of the architectures 
     python benchmarks/training.py speed --data FOLDER [--venvs FOLDER]     tokens a second, systems in turn
     python benchmarks/training.py architectures --data FOLDER              one update of each architecture, in turn
     python benchmarks/training.py curves --data FOLDER                     validation loss after equal numbers of tokens
+    python benchmarks/training.py processes --data FOLDER                  one and two processes, equal global batches
 
 All train German to English on Multi30k (`--data`: its folder), joint vocabulary of 8000, d 256, ffn 1024, 4 heads, 3+3 layers.
 `speed` runs the systems one after the other, each in a process of its own, and again for each round; ratios are to Hugging
@@ -168,6 +169,7 @@ def worker(options: argparse.Namespace):
     torch.manual_seed(options.seed)
     marian, tokens, clock = marian_config(len(tokenizer), tokenizer), [], Clock()
     own = options.system in OWN
+    processes = int(os.environ.get("WORLD_SIZE", "1"))
     arguments = {
         "output_dir": str(options.encoded / "runs"),
         "max_steps": options.updates,
@@ -176,6 +178,7 @@ def worker(options: argparse.Namespace):
         "save_strategy": "no",
         "disable_tqdm": True,
         "seed": options.seed,
+        **({"ddp_backend": "gloo"} if processes > 1 else {}),
         **OPTIMISATION,
         **(OWN if own else REFERENCES)[options.system],
     }
@@ -214,6 +217,7 @@ def worker(options: argparse.Namespace):
     seconds = clock.times[last - 1] - clock.times[first - 1]
     figures = {
         "tokens_per_second": sum(tokens[first:last]) / seconds,
+        "tokens": sum(tokens[first:last]),
         "tokens_per_update": sum(tokens[:last]) / last,
         "seconds": seconds,
         "parameters": model.num_parameters(),
@@ -222,8 +226,12 @@ def worker(options: argparse.Namespace):
     print(json.dumps(figures))
 
 
-def run_worker(encoded: Path, system: str, updates: int, warmup: int, threads: int, **more) -> dict:
-    command = [sys.executable, __file__, "worker", "--encoded", str(encoded), "--system", system]
+def run_worker(
+    encoded: Path, system: str, updates: int, warmup: int, threads: int, processes: int = 1, **more
+) -> dict:
+    """The figures of one system; with several processes, tokens of all of them by the time of the slowest."""
+    launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={processes}"] * (processes > 1)
+    command = [sys.executable, *launcher, __file__, "worker", "--encoded", str(encoded), "--system", system]
     command += ["--updates", str(updates), "--warmup", str(warmup)]
     for name, value in more.items():
         command += [f"--{name}", str(value)]
@@ -231,7 +239,9 @@ def run_worker(encoded: Path, system: str, updates: int, warmup: int, threads: i
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     if done.returncode:
         raise SystemExit(f"{system} failed:\n{done.stderr[-3000:]}")
-    return json.loads(done.stdout.strip().splitlines()[-1])
+    found = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")][-processes:]
+    tokens, seconds = sum(part["tokens"] for part in found), max(part["seconds"] for part in found)
+    return {**found[0], "tokens": tokens, "seconds": seconds, "tokens_per_second": tokens / seconds}
 
 
 def encode(options: argparse.Namespace, folder: Path) -> DatasetDict:
@@ -291,8 +301,23 @@ def speed(options: argparse.Namespace, folder: Path) -> dict:
 def with_positions(batch: dict) -> dict:
     """The batch with a random target order, as supervision of the source's."""
     mask = batch["attention_mask"]
-    order = torch.rand(mask.shape).masked_fill(mask == 0, 2.0).argsort(dim=-1).argsort(dim=-1)
+    order = torch.rand(mask.shape, device=mask.device).masked_fill(mask == 0, 2.0).argsort(dim=-1).argsort(dim=-1)
     return {**batch, "target_positions": order.masked_fill(mask == 0, IGNORED_LABEL).float()}
+
+
+def for_model(model, batches: list[dict]) -> list[dict]:
+    """The batches with all that the model trains on."""
+    supervised = "target_positions" in inspect.signature(model.forward).parameters
+    return [with_positions(batch) for batch in batches] if supervised else batches
+
+
+def rows() -> dict[str, tuple[str, dict]]:
+    """Architecture and config fields of each row, the baseline first."""
+    found = {"deepnmt": ("deepnmt", {})}
+    for model_type in ARCHITECTURES:
+        variants = VARIANTS.get(model_type, {"": {}})
+        found |= {f"{model_type} {name}".strip(): (model_type, fields) for name, fields in variants.items()}
+    return found
 
 
 def architectures(options: argparse.Namespace, folder: Path) -> dict:
@@ -302,16 +327,10 @@ def architectures(options: argparse.Namespace, folder: Path) -> dict:
     batches = token_batches(encode(options, folder)["train"], 1, TOKENS, options.rounds + 2)
     vocabulary = len(AutoTokenizer.from_pretrained(folder / "tokenizer"))
     candidates, sizes = {}, {}
-    rows = {"deepnmt": ("deepnmt", {})}
-    for model_type in ARCHITECTURES:
-        variants = VARIANTS.get(model_type, {"": {}} if model_type != "deepnmt" else {})
-        rows |= {f"{model_type} {name}".strip(): (model_type, fields) for name, fields in variants.items()}
-    for name, (model_type, fields) in rows.items():
+    for name, (model_type, fields) in rows().items():
         fields = {**SHAPE, "vocab_size": vocabulary, "norm_style": "pre", **fields}
         model, optimizer = seeded_model(model_type, fields)
-        takes = inspect.signature(model.forward).parameters
-        own = [with_positions(batch) if "target_positions" in takes else batch for batch in batches]
-        turns = iter(own)
+        turns = iter(for_model(model, batches))
         candidates[name] = lambda turns=turns, model=model, optimizer=optimizer: update(model, optimizer, next(turns))
         sizes[name] = model.num_parameters()
     found = interleaved(candidates, "deepnmt", options.rounds, clock=wall_clock, warmup=2)
@@ -337,7 +356,25 @@ def curves(options: argparse.Namespace, folder: Path) -> dict:
     return {"updates": updates, "max_tokens": budget, "curves": found}
 
 
-COMMANDS = {"speed": speed, "architectures": architectures, "curves": curves}
+def processes(options: argparse.Namespace, folder: Path) -> dict:
+    """The same global batches in one process with all threads, and shared by processes of one thread each."""
+    encode(options, folder)
+    found = {}
+    for _ in range(options.rounds):
+        for count in (1, options.threads):
+            shared = {"processes": count, "budget": TOKENS // count}
+            figures = run_worker(folder, "deepnmt", 40, 8, options.threads // count, **shared)
+            found.setdefault(count, []).append(figures["tokens_per_second"])
+            print(f"{count} processes: {figures['tokens_per_second']:.0f} tokens/s", flush=True)
+    pairs = zip(found[options.threads], found[1], strict=True)
+    return {
+        "tokens_per_second": {str(count): statistics.median(values) for count, values in found.items()},
+        "rounds": {str(count): values for count, values in found.items()},
+        "ratio": statistics.median(several / one for several, one in pairs),
+    }
+
+
+COMMANDS = {"speed": speed, "architectures": architectures, "curves": curves, "processes": processes}
 
 
 def main(arguments: list[str] | None = None):
@@ -353,7 +390,7 @@ def main(arguments: list[str] | None = None):
             command.add_argument("--venvs", help="folder of the peers' virtual environments")
             command.add_argument("--systems", default="", help="only these, separated by commas")
         if name != "curves":
-            command.add_argument("--rounds", type=int, default=3 if name == "speed" else 20)
+            command.add_argument("--rounds", type=int, default=20 if name == "architectures" else 3)
         if name == "speed":
             command.add_argument("--updates", type=int, default=36)
             command.add_argument("--warmup", type=int, default=4)

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from hf_deepnmt.models import ARCHITECTURES
 from hf_deepnmt.training import load_recipe, prepare
 
 
@@ -105,3 +106,27 @@ def test_both_systems_are_one_network(load, encoded, monkeypatch):
     ids = torch.tensor([[5, 6, 7, 2]])
     sides = {"input_ids": ids, "decoder_input_ids": ids}
     torch.testing.assert_close(own.eval()(**sides).logits, reference.eval()(**sides).logits, atol=1e-5, rtol=1e-5)
+
+
+def test_more_gpus_share_the_work_but_wait_for_each_other(load):
+    scale = load("scale")
+    one, four = (scale.estimate(gpus, 512, 4000) for gpus in (1, 4))
+    assert four["updates per epoch"] < one["updates per epoch"] / 3
+    for name, row in four["models"].items():
+        assert 0.5 < row["share of time that all processes work"] <= 1
+        assert one["models"][name]["speed-up over one GPU"] == pytest.approx(1.0)
+
+
+def test_every_architecture_has_a_row_and_a_batch_it_learns_from(load):
+    training = load("training")
+    rows = training.rows()
+    assert next(iter(rows)) == "deepnmt" and {model_type for model_type, _ in rows.values()} == set(ARCHITECTURES)
+    ids = torch.tensor([[5, 6, 7, 2], [8, 9, 2, 1]])
+    labels = ids.masked_fill(ids == 1, -100)
+    batch = {"input_ids": ids, "attention_mask": ids.ne(1).long(), "labels": labels}
+    for model_type, fields in rows.values():
+        sizes = {**SMALL, "encoder_layers": 3, "decoder_layers": 3, "vocab_size": 20, "norm_style": "pre"}
+        model, optimizer = training.seeded_model(model_type, {**sizes, **fields})
+        before = model.lm_head.weight.detach().clone()
+        assert training.update(model, optimizer, training.for_model(model, [batch])[0], bf16=False) == 7
+        assert not torch.equal(model.lm_head.weight, before)
