@@ -1,4 +1,4 @@
-"""What deep encoders are compared with: DLCL."""
+"""What deep encoders are compared with: DLCL, transparent attention."""
 
 import pytest
 import torch
@@ -122,3 +122,82 @@ def test_dlcl_of_one_stack_leaves_the_other_plain(dlcl):
         plain, combined = combined, plain
     assert plain.combination is None and isinstance(combined.combination, nn.Module)
     assert model(**batch(6, 4)).loss.isfinite()
+
+
+# --- transparent attention ---
+
+
+def mixtures_of(model, states):
+    weight = model.model.encoder.mixtures.weight.softmax(-1)
+    return [sum(share * state for share, state in zip(row, states, strict=True)) for row in weight]
+
+
+@torch.no_grad()
+def test_transparent_decoder_layers_read_their_own_mixture_with_the_embedding():
+    model = tiny_model("transparent", norm_style="pre", decoder_layers=3).double()
+    read = []
+    for layer in model.model.decoder.layers:
+        layer.encoder_attn.register_forward_pre_hook(
+            lambda _, args, kwargs: read.append(kwargs["memory"]), with_kwargs=True
+        )
+    seen = record_states(model)["encoder"]
+    model(**batch(6, 4))
+    states = [seen[0][0], *(output for _, output in seen)]
+    for got, expected in zip(read, mixtures_of(model, states), strict=True):
+        torch.testing.assert_close(got, expected, atol=1e-12, rtol=1e-12)
+
+
+@pytest.mark.parametrize("fields", [{"norm_style": "post"}, {"norm_style": "pre", "mixture_norm": True}], ids=str)
+@torch.no_grad()
+def test_transparent_with_the_last_layer_alone_is_the_baseline(fields):
+    baseline = tiny_model(norm_style=fields["norm_style"])
+    model = loaded_from(baseline, "transparent", **fields)
+    expected = baseline(**batch(6, 4)).logits
+    assert torch.equal(model.model.encoder.mixtures.weight, torch.zeros(2, 4))
+    assert not torch.allclose(model(**batch(6, 4)).logits, expected, atol=1e-2)
+    model.model.encoder.mixtures.weight[:, -1] = 1e4
+    assert torch.equal(model(**batch(6, 4)).logits, expected)
+
+
+def test_transparent_adds_one_weight_for_each_pair_of_layers():
+    assert added_parameters("transparent", norm_style="post", encoder_layers=5, decoder_layers=2) == 12
+    # without its norm at the top, which nothing would read
+    assert added_parameters("transparent", norm_style="pre", encoder_layers=5, decoder_layers=2) == 12 - 32
+
+
+def test_transparent_reaches_every_encoder_layer_through_every_decoder_layer():
+    model = tiny_model("transparent", norm_style="pre").double()
+    model(**batch(6, 4)).loss.backward()
+    assert (model.model.encoder.mixtures.weight.grad != 0).all()
+    for layer in model.model.encoder.layers:
+        assert all(parameter.grad.abs().max() > 0 for parameter in layer.parameters())
+
+
+def test_transparent_drops_weights_before_the_softmax_in_training_only():
+    torch.manual_seed(0)
+    model = tiny_model("transparent", dropout=0.0, mixture_dropout=0.5)
+    data = batch(6, 4)
+    assert torch.equal(model(**data).loss, model(**data).loss)
+    losses = {model.train()(**data).nll_loss.item() for _ in range(8)}
+    assert len(losses) > 1
+    with torch.no_grad():
+        # dropped or not, weights of zero are the mean
+        model.model.encoder.mixtures.weight.zero_()
+    assert len({model(**data).nll_loss.item() for _ in range(3)}) == 1
+
+
+def test_transparent_encoder_outputs_travel_to_beams_as_one_tensor():
+    model = tiny_model("transparent").double()
+    encoded = model.get_encoder()(**sentences(6, 4))
+    assert encoded.mixtures.shape == (2, 2, 6, 16)
+    options = {"num_beams": 3, "max_new_tokens": 8}
+    direct = model.generate(**sentences(6, 4), **options)
+    mask = sentences(6, 4)["attention_mask"]
+    assert torch.equal(model.generate(encoder_outputs=encoded, attention_mask=mask, **options), direct)
+    with pytest.raises(ValueError, match="lacks `mixtures`"):
+        model(encoder_outputs=(encoded.last_hidden_state,), decoder_input_ids=torch.tensor([[0], [0]]))
+
+
+def test_transparent_refuses_a_dropout_of_one():
+    with pytest.raises(Exception, match="below 1"):
+        tiny_config("transparent", mixture_dropout=1.0)

@@ -18,6 +18,7 @@ from .configuration_msc import MSCConfig
 from .configuration_recurrent_positions import RecurrentPositionsConfig
 from .configuration_reordering import ReorderingConfig
 from .configuration_reordering_embedding import ReorderingEmbeddingConfig
+from .configuration_transparent import TransparentConfig
 from .modeling_attention_link import AttentionLinkForConditionalGeneration, AttentionLinkModel
 from .modeling_deepnmt import DeepNMTForConditionalGeneration, DeepNMTModel, DeepNMTSeq2SeqLMOutput
 from .modeling_dlcl import DLCLForConditionalGeneration, DLCLModel
@@ -25,6 +26,7 @@ from .modeling_msc import MSCForConditionalGeneration, MSCModel
 from .modeling_recurrent_positions import RecurrentPositionsForConditionalGeneration, RecurrentPositionsModel
 from .modeling_reordering import ReorderingForConditionalGeneration, ReorderingModel
 from .modeling_reordering_embedding import ReorderingEmbeddingForConditionalGeneration, ReorderingEmbeddingModel
+from .modeling_transparent import TransparentForConditionalGeneration, TransparentModel
 from .pipeline_translation import TranslationPipeline
 from .tokenization_deepnmt import DeepNMTTokenizer
 
@@ -115,6 +117,16 @@ ARCHITECTURES: dict[str, Architecture] = {
         head=MSCForConditionalGeneration,
         recipe="msc_multi30k-de-en_36-layers.yaml",
     ),
+    "transparent": Architecture(
+        title="Transparent attention: each decoder layer reads a mixture of all encoder layers",
+        paper="Bapna et al. 2018, Training Deeper Neural Machine Translation Models with Transparent Attention",
+        config=TransparentConfig,
+        model=TransparentModel,
+        head=TransparentForConditionalGeneration,
+        recipe="transparent_multi30k-de-en_18-layers.yaml",
+        neutral={"transparent": False},
+        tiny={"mixture_dropout": 0.0},
+    ),
 }
 
 
@@ -158,5 +170,8 @@ __all__ = [
     "ReorderingForConditionalGeneration",
     "ReorderingModel",
     "TranslationPipeline",
+    "TransparentConfig",
+    "TransparentForConditionalGeneration",
+    "TransparentModel",
     "register_architectures",
 ]
