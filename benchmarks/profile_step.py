@@ -15,7 +15,7 @@ import torch
 from measuring import token_batches, update
 
 from hf_deepnmt.provenance import run_info, write_results
-from hf_deepnmt.training import keep_freed_memory, load_recipe, make_model, prepare
+from hf_deepnmt.training import keep_freed_memory, load_recipe, make_model, prepare, training_arguments
 
 
 def measure(recipe, updates: int, warmup: int) -> dict:
@@ -26,7 +26,7 @@ def measure(recipe, updates: int, warmup: int) -> dict:
     budget = recipe.training.get("max_tokens", 4096)
     batches = token_batches(encoded["train"], tokenizer.pad_token_id, budget, warmup + updates)
     torch.manual_seed(1)
-    bf16 = bool(recipe.training.get("bf16"))
+    bf16 = training_arguments(recipe, Path("unused")).bf16
     model = make_model(recipe, tokenizer, bf16=bf16).train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
     for batch in batches[:warmup]:

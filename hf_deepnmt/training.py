@@ -440,10 +440,28 @@ def make_model(recipe: Recipe, tokenizer: PreTrainedTokenizerBase, bf16: bool = 
 # --- the job ---
 
 
+def fast_bf16() -> bool:
+    """Whether this machine multiplies in bf16 faster than in fp32; CPUs without such units are many times slower."""
+    if torch.cuda.is_available():
+        return torch.cuda.is_bf16_supported(including_emulation=False)
+    if torch.accelerator.is_available():
+        return True
+    # an older torch does not say what the CPU can do; then fp32 is the safe choice
+    capabilities = torch.cpu.get_capabilities() if hasattr(torch.cpu, "get_capabilities") else {}
+    return any(capabilities.get(name, False) for name in ("amx_bf16", "avx512_bf16", "bf16"))
+
+
 def training_arguments(recipe: Recipe, output: Path) -> DeepNMTTrainingArguments:
+    """The recipe's `training` fields; `bf16: auto` becomes what this machine is fast in."""
     # bf16 on a machine without an accelerator is refused unless the CPU is asked for by name
     places = {"output_dir": str(output), "use_cpu": not torch.accelerator.is_available()}
-    return DeepNMTTrainingArguments(**{**places, "target_lang": recipe.data.target_lang, **recipe.training})
+    settings = {**places, "target_lang": recipe.data.target_lang, **recipe.training}
+    if settings.get("bf16") == "auto":
+        settings["bf16"] = fast_bf16()
+        logger.warning(f"bf16 is auto: training in {'bf16' if settings['bf16'] else 'fp32'} on this machine")
+    elif settings.get("bf16") and not fast_bf16():
+        logger.warning("this machine has no fast bf16 arithmetic: `training.bf16=auto` would train in fp32 here")
+    return DeepNMTTrainingArguments(**settings)
 
 
 def check_supervision(recipe: Recipe):

@@ -1,5 +1,6 @@
 """Every recipe of the tree is read, checked and run for two updates; wrong recipes are refused with a remedy."""
 
+import importlib
 import json
 from pathlib import Path
 
@@ -134,3 +135,15 @@ def test_a_bare_no_is_the_name_of_a_strategy(tmp_path):
     path.write_text("training:\n  eval_strategy: no\n  save_strategy: no\n")
     arguments = training_arguments(load_recipe(path), tmp_path)
     assert arguments.eval_strategy == "no" and arguments.save_strategy == "no"
+
+
+@pytest.mark.parametrize("fast", [True, False])
+@pytest.mark.parametrize(("stated", "warned"), [("auto", "training in"), (True, "no fast bf16"), (False, None)])
+def test_bf16_auto_is_what_the_machine_is_fast_in(tmp_path, monkeypatch, caplog, stated, warned, fast):
+    module = importlib.import_module("hf_deepnmt.training")
+    monkeypatch.setattr(module, "fast_bf16", lambda: fast)
+    monkeypatch.setattr(module.logger, "propagate", True)
+    arguments = training_arguments(load_recipe(RECIPES[0], [f"training.bf16={json.dumps(stated)}"]), tmp_path)
+    assert arguments.bf16 == (fast if stated == "auto" else stated)
+    expected = warned if stated == "auto" or not fast else None
+    assert (expected in caplog.text) if expected else not caplog.text
