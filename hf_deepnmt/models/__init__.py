@@ -14,6 +14,7 @@ from transformers import AutoConfig, AutoModel, AutoModelForSeq2SeqLM, AutoToken
 from .configuration_attention_link import AttentionLinkConfig
 from .configuration_deepnmt import DeepNMTConfig
 from .configuration_dlcl import DLCLConfig
+from .configuration_mlrf import MLRFConfig
 from .configuration_msc import MSCConfig
 from .configuration_recurrent_positions import RecurrentPositionsConfig
 from .configuration_reordering import ReorderingConfig
@@ -22,6 +23,7 @@ from .configuration_transparent import TransparentConfig
 from .modeling_attention_link import AttentionLinkForConditionalGeneration, AttentionLinkModel
 from .modeling_deepnmt import DeepNMTForConditionalGeneration, DeepNMTModel, DeepNMTSeq2SeqLMOutput
 from .modeling_dlcl import DLCLForConditionalGeneration, DLCLModel
+from .modeling_mlrf import MLRFForConditionalGeneration, MLRFModel
 from .modeling_msc import MSCForConditionalGeneration, MSCModel
 from .modeling_recurrent_positions import RecurrentPositionsForConditionalGeneration, RecurrentPositionsModel
 from .modeling_reordering import ReorderingForConditionalGeneration, ReorderingModel
@@ -91,6 +93,16 @@ ARCHITECTURES: dict[str, Architecture] = {
         recipe="recurrent_positions_multi30k-de-en_small.yaml",
         neutral={"recurrent_encoder": False, "recurrent_decoder": False},
     ),
+    "mlrf": Architecture(
+        title="MLRF: output and memory read a learned mixture of all layers",
+        paper="Wang et al. 2018, Multi-layer Representation Fusion for Neural Machine Translation (arXiv:2002.06714)",
+        config=MLRFConfig,
+        model=MLRFModel,
+        head=MLRFForConditionalGeneration,
+        recipe="mlrf_multi30k-de-en_small.yaml",
+        neutral={"encoder_fusion": "none", "decoder_fusion": "none"},
+        tiny={"n_hop": 3, "d_a": 20, "d_f": 24},
+    ),
     "attention_link": Architecture(
         title="Attention Link: attention logits summed with those of the layer before",
         paper="Min 2023, Attention Link (arXiv:2302.00340)",
@@ -157,6 +169,9 @@ __all__ = [
     "DeepNMTModel",
     "DeepNMTSeq2SeqLMOutput",
     "DeepNMTTokenizer",
+    "MLRFConfig",
+    "MLRFForConditionalGeneration",
+    "MLRFModel",
     "MSCConfig",
     "MSCForConditionalGeneration",
     "MSCModel",

@@ -631,16 +631,18 @@ class DeepNMTModel(DeepNMTPreTrainedModel):
 
     def __init__(self, config: DeepNMTConfig):
         super().__init__(config)
-        self._tied_weights_keys = {}
+        self._tied_weights_keys = self.tied_weights()
         if config.share_encoder_decoder_embeddings:
             self.shared = nn.Embedding(config.vocab_size, config.d_model, config.pad_token_id)
-            self._tied_weights_keys = {
-                "encoder.embed_tokens.weight": "shared.weight",
-                "decoder.embed_tokens.weight": "shared.weight",
-            }
         self.encoder = self.encoder_class(config)
         self.decoder = self.decoder_class(config)
         self.post_init()
+
+    def tied_weights(self) -> dict[str, str]:
+        """Parameters that are one with another, by name, and that other's name."""
+        if not self.config.share_encoder_decoder_embeddings:
+            return {}
+        return {f"{side}.embed_tokens.weight": "shared.weight" for side in ("encoder", "decoder")}
 
     def get_input_embeddings(self) -> nn.Embedding:
         return self.encoder.embed_tokens
@@ -696,6 +698,11 @@ class DeepNMTModel(DeepNMTPreTrainedModel):
             memories=self.decoder_memories(encoder_outputs),
             **kwargs,
         )
+        return self.make_output(encoder_outputs, decoder_outputs)
+
+    def make_output(
+        self, encoder_outputs: BaseModelOutput, decoder_outputs: BaseModelOutputWithPastAndCrossAttentions
+    ) -> Seq2SeqModelOutput:
         return Seq2SeqModelOutput(
             last_hidden_state=decoder_outputs.last_hidden_state,
             cache=decoder_outputs.cache,
@@ -918,12 +925,19 @@ class DeepNMTForConditionalGeneration(DeepNMTPreTrainedModel, GenerationMixin):
                 labels = torch.cat([labels, labels])
             auxiliary = self.auxiliary_loss(outputs, num_items_in_batch=num_items_in_batch, labels=labels)
             loss = loss if auxiliary is None else loss + auxiliary
-        return DeepNMTSeq2SeqLMOutput(
+        return self.make_output(
+            outputs,
             loss=loss,
             logits=logits,
             nll_loss=nll_loss,
             auxiliary_loss=auxiliary,
             consistency_loss=consistency,
+        )
+
+    def make_output(self, outputs: Seq2SeqModelOutput, **fields: torch.Tensor | None) -> DeepNMTSeq2SeqLMOutput:
+        """The output of `forward` from that of the model without projection, and what the projection adds."""
+        return DeepNMTSeq2SeqLMOutput(
+            **fields,
             cache=outputs.cache,
             decoder_hidden_states=outputs.decoder_hidden_states,
             decoder_attentions=outputs.decoder_attentions,
