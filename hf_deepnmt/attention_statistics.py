@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers.utils import ModelOutput
 
 from .evaluation import check_line_counts, evaluation_mode, load_model, read_texts
 from .provenance import run_info, write_results
@@ -56,8 +57,32 @@ def sentence_attention(
     Raises:
         ValueError: the sentence is blank, or the model returns no attention weights.
     """
+    words, outputs = run_sentence(model, tokenizer, source, target, num_beams, output_attentions=True)
+    missing = [field for field in KINDS.values() if not outputs.get(field)]
+    if missing:
+        raise ValueError(f"The model returns no {missing[0]}: load it with attn_implementation='eager'")
+    weights = {kind: torch.cat(outputs[field]).double().cpu() for kind, field in KINDS.items()}
+    return SentenceAttention(*words, weights)
+
+
+def run_sentence(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    source: str,
+    target: str | None = None,
+    num_beams: int = 5,
+    **options: bool,
+) -> tuple[tuple[list[str], list[str]], ModelOutput]:
+    """
+    The tokens that encoder and decoder read of a sentence and its translation, and what the model returns with `options`.
+
+    Without `target`, the decoder reads the model's own translation.
+
+    Raises:
+        ValueError: the sentence is blank.
+    """
     if not source.strip():
-        raise ValueError("The sentence is blank: there is nothing to attend to")
+        raise ValueError("The sentence is blank: the model has nothing to read")
     inputs = tokenizer(source, return_tensors="pt")
     inputs = {key: value.to(model.device) for key, value in inputs.items() if key != "token_type_ids"}
     with torch.no_grad(), evaluation_mode(model):
@@ -66,16 +91,9 @@ def sentence_attention(
         else:
             labels = tokenizer(text_target=target, return_tensors="pt")["input_ids"].to(model.device)
             read = model.prepare_decoder_input_ids_from_labels(labels=labels)
-        outputs = model(**inputs, decoder_input_ids=read, output_attentions=True, use_cache=False)
-    missing = [field for field in KINDS.values() if not outputs.get(field)]
-    if missing:
-        raise ValueError(f"The model returns no {missing[0]}: load it with attn_implementation='eager'")
-    weights = {kind: torch.cat(outputs[field]).double().cpu() for kind, field in KINDS.items()}
-    return SentenceAttention(
-        [tokenizer.decode([i], use_source_tokenizer=True) for i in inputs["input_ids"][0].tolist()],
-        [tokenizer.decode([i]) for i in read[0].tolist()],
-        weights,
-    )
+        outputs = model(**inputs, decoder_input_ids=read, use_cache=False, **options)
+    source_words = [tokenizer.decode([i], use_source_tokenizer=True) for i in inputs["input_ids"][0].tolist()]
+    return (source_words, [tokenizer.decode([i]) for i in read[0].tolist()]), outputs
 
 
 def spread_of(weights: torch.Tensor, visible: torch.Tensor) -> dict[str, torch.Tensor]:
@@ -169,6 +187,27 @@ def plot_attention(sentence: SentenceAttention, path: str | Path) -> Path:
     return Path(path)
 
 
+def lines_to_analyse(
+    lines: Sequence[str] | str | Path, targets: Sequence[str] | str | Path | None, sentence: int
+) -> tuple[list[str], list[str | None]]:
+    """
+    Source lines and their translations, each None without `targets`; checks what a picture of line `sentence` needs.
+
+    Raises:
+        ValueError: that line, counted from 1, is blank or not there, or `targets` has another number of lines.
+        ImportError: matplotlib is missing.
+    """
+    try:
+        import matplotlib  # noqa: F401
+    except ImportError as error:
+        raise ImportError("pictures need matplotlib: pip install 'hf-deepnmt[demo]'") from error
+    check_line_counts(source=lines, target=targets)
+    sources = read_texts(lines)
+    if not 1 <= sentence <= len(sources) or not sources[sentence - 1].strip():
+        raise ValueError(f"Line {sentence} of {len(sources)} is blank or not there: choose another with `sentence`")
+    return sources, [None] * len(sources) if targets is None else read_texts(targets)
+
+
 def report_attention(
     model: Any,
     lines: Sequence[str] | str | Path,
@@ -192,15 +231,7 @@ def report_attention(
         ValueError: that line is blank or not there, or `targets` has another number of lines.
         ImportError: matplotlib is missing.
     """
-    try:
-        import matplotlib  # noqa: F401
-    except ImportError as error:
-        raise ImportError("pictures need matplotlib: pip install 'hf-deepnmt[demo]'") from error
-    check_line_counts(source=lines, target=targets)
-    sources = read_texts(lines)
-    references = [None] * len(sources) if targets is None else read_texts(targets)
-    if not 1 <= sentence <= len(sources) or not sources[sentence - 1].strip():
-        raise ValueError(f"Line {sentence} of {len(sources)} is blank or not there: choose another with `sentence`")
+    sources, references = lines_to_analyse(lines, targets, sentence)
     model, tokenizer = load_model(model, tokenizer)
     measures, drawn = {}, None
     for number, (source, reference) in enumerate(zip(sources, references, strict=True), start=1):
@@ -225,8 +256,10 @@ def report_attention(
 __all__ = [
     "SentenceAttention",
     "layer_statistics",
+    "lines_to_analyse",
     "plot_attention",
     "report_attention",
+    "run_sentence",
     "sentence_attention",
     "sentence_measures",
     "spread_of",

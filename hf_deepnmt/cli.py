@@ -27,13 +27,17 @@ def fail(error: Exception):
 
 
 @app.command("list")
-def list_architectures():
+def list_architectures(
+    presets: Annotated[bool, typer.Option("--presets", help="also the named settings for `model.preset`")] = False,
+):
     """The architectures, and where each comes from."""
     from .models import ARCHITECTURES
 
     width = max(map(len, ARCHITECTURES))
     for model_type, architecture in ARCHITECTURES.items():
         typer.echo(f"{model_type:{width}}  {architecture.title}; {architecture.paper}; recipe {architecture.recipe}")
+        for preset, fields in architecture.config.presets.items() if presets else ():
+            typer.echo(f"{'':{width}}    {preset}: " + ", ".join(f"{name}={value}" for name, value in fields.items()))
 
 
 @app.command()
@@ -199,6 +203,29 @@ def analyse_attention(
         for row in layers:
             figures = f"entropy {row['entropy']:.2f} nats, sparsity {row['sparsity']:.2f}"
             typer.echo(f"{kind:12}  layer {row['layer']:2}  {figures}")
+
+
+@analyse.command("fusion")
+def analyse_fusion(
+    model: Path,
+    text: Annotated[Path, typer.Option(help="source sentences, one a line")],
+    output: Annotated[Path, typer.Option(help="picture; the figures go beside it as JSON")],
+    target: Annotated[Path | None, typer.Option(help="translations to read; the model's own without it")] = None,
+    sentence: Annotated[int, typer.Option(help="the line to draw, counted from 1")] = 1,
+):
+    """Which layers each hop of layer attention reads, over all lines and in a picture of one."""
+    import hf_deepnmt  # noqa: F401  (registers the architectures)
+
+    from .fusion_weights import report_fusion
+
+    try:
+        results = report_fusion(model, text, output, targets=target, sentence=sentence)
+    except (ValueError, OSError, ImportError) as error:
+        fail(error)
+    for side, hops in results["all_lines"].items():
+        for row in hops:
+            weights = ", ".join(f"{layer} {weight:.2f}" for layer, weight in row["mean"].items())
+            typer.echo(f"{side:8}  hop {row['hop']:2}  {weights}")
 
 
 @analyse.command("gradients")

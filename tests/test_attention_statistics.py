@@ -6,7 +6,7 @@ import sys
 
 import pytest
 import torch
-from tiny import spread, tiny_config
+from tiny import save_translator
 from typer.testing import CliRunner
 
 from hf_deepnmt.attention_statistics import (
@@ -18,24 +18,12 @@ from hf_deepnmt.attention_statistics import (
     spread_of,
 )
 from hf_deepnmt.cli import app
-from hf_deepnmt.models import AttentionLinkForConditionalGeneration
-from hf_deepnmt.tokenization import train_tokenizer
 
 
 @pytest.fixture(scope="module", params=[True, False], ids=["joint", "separate"])
 def folder(request, tmp_path_factory):
     path = tmp_path_factory.mktemp("statistics") / "model"
-    tokenizer = train_tokenizer(
-        ["ein Hund und eine Katze"] * 9, ["a dog and a cat"] * 9, vocab_size=310, joint=request.param,
-        target_vocab_size=None if request.param else 300, show_progress=False,
-    )  # fmt: skip
-    sizes = {"vocab_size": len(tokenizer), "max_position_embeddings": 24}
-    if not request.param:
-        sizes |= {"decoder_vocab_size": tokenizer.target_vocab_size, "tie": "decoder"}
-    model = spread(AttentionLinkForConditionalGeneration(tiny_config("attention_link", **sizes)))
-    model.save_pretrained(path)
-    tokenizer.save_pretrained(path)
-    return path
+    return save_translator(path, "attention_link", joint=request.param)
 
 
 def test_measures_of_known_distributions():

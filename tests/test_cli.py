@@ -32,6 +32,10 @@ def test_list_names_every_architecture():
     assert result.exit_code == 0
     for model_type, architecture in ARCHITECTURES.items():
         assert model_type in result.stdout and architecture.paper in result.stdout
+    assert "both-fnn-sa" not in result.stdout
+    presets = run("list", "--presets").stdout
+    for preset in ("both-fnn-sa: ", "small-72: ", "exgre-trainable: "):
+        assert preset in presets
 
 
 def test_translate_keeps_every_line_in_order(folder, tmp_path):

@@ -3,6 +3,7 @@
 import torch
 
 from hf_deepnmt.models import ARCHITECTURES
+from hf_deepnmt.tokenization import train_tokenizer
 
 
 PAD, EOS = 1, 2
@@ -53,3 +54,17 @@ def sentences(*lengths, width=None, side="right", vocab=61):
 def labels(*lengths):
     batch = sentences(*lengths)
     return batch["input_ids"].masked_fill(batch["attention_mask"] == 0, -100)
+
+
+def save_translator(path, model_type, joint=True, **overrides):
+    """A small model, untrained, with a tokenizer that knows a few words, in the folder `path`."""
+    tokenizer = train_tokenizer(
+        ["ein Hund und eine Katze"] * 9, ["a dog and a cat"] * 9, vocab_size=310, joint=joint,
+        target_vocab_size=None if joint else 300, show_progress=False,
+    )  # fmt: skip
+    sizes = {"vocab_size": len(tokenizer), "max_position_embeddings": 24}
+    if not joint:
+        sizes |= {"decoder_vocab_size": tokenizer.target_vocab_size, "tie": "decoder"}
+    tiny_model(model_type, **sizes, **overrides).save_pretrained(path)
+    tokenizer.save_pretrained(path)
+    return path
