@@ -25,6 +25,7 @@ from hf_deepnmt.models import AttentionLinkConfig, DeepNMTConfig
 from hf_deepnmt.models.modeling_attention_link import AttentionLinkAttention, Link, logits_are_faster
 from hf_deepnmt.models.modeling_deepnmt import DeepNMTAttention
 from hf_deepnmt.provenance import run_info, write_results
+from hf_deepnmt.training import fast_bf16
 
 
 SEED = 0
@@ -72,7 +73,8 @@ def attention_batch(length: int, is_padded: bool, dtype: torch.dtype, device: st
 
 def measure_attention(lengths: list[int], rounds: int, device: str) -> list[dict]:
     rows = []
-    settings = itertools.product((torch.bfloat16, torch.float32), ((0.0, True), (0.0, False), (0.1, True)), lengths)
+    dtypes = (torch.bfloat16, torch.float32) if fast_bf16() else (torch.float32,)
+    settings = itertools.product(dtypes, ((0.0, True), (0.0, False), (0.1, True)), lengths)
     for dtype, (dropout, is_padded), length in settings:
         batch = attention_batch(length, is_padded, dtype, device)
         candidates = {
@@ -101,7 +103,7 @@ def training_step(model_type: str, fields: dict, implementation: str, batch: dic
 def measure_step(lengths: list[int], rounds: int, device: str) -> list[dict]:
     fields = {**yaml.safe_load(RECIPE.read_text(encoding="utf-8"))["model"], "vocab_size": 8000}
     fields.pop("model_type")
-    rows = []
+    rows, dtype = [], "bfloat16 (autocast)" if fast_bf16() else "float32"
     for length in lengths:
         ids = torch.randint(3, fields["vocab_size"], (TOKENS // length, length), device=device)
         batch = {"input_ids": ids, "attention_mask": torch.ones_like(ids), "labels": ids}
@@ -121,7 +123,7 @@ def measure_step(lengths: list[int], rounds: int, device: str) -> list[dict]:
             "adjacent auto": training_step("attention_link", fields, "sdpa", batch, device),
         }
         figures = interleaved(candidates, "baseline eager", rounds, device)
-        rows.append({"length": length, "sentences": TOKENS // length, "dtype": "bfloat16 (autocast)", **figures})
+        rows.append({"length": length, "sentences": TOKENS // length, "dtype": dtype, **figures})
         print(f"step, length {length}:", figures["ratio"], flush=True)
     return rows
 

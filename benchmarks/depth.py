@@ -30,7 +30,7 @@ sys.path.insert(0, str(ROOT))
 
 from hf_deepnmt.models import ARCHITECTURES, MSCConfig  # noqa: E402
 from hf_deepnmt.provenance import run_info, write_results  # noqa: E402
-from hf_deepnmt.training import attention_for  # noqa: E402
+from hf_deepnmt.training import attention_for, fast_bf16  # noqa: E402
 
 
 SEED = 0
@@ -71,7 +71,7 @@ def train_one(options: dict) -> dict:
     """Some updates of one model in this process: median milliseconds of a step and the peak of memory in MiB."""
     device = options["device"]
     before = resident_mib(peak=False)
-    model = make_model(options["model"], options["layers"], device, True, options["small"]).train()
+    model = make_model(options["model"], options["layers"], device, fast_bf16(), options["small"]).train()
     if options["checkpointing"]:
         model.gradient_checkpointing_enable({"use_reentrant": False})
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
@@ -81,7 +81,7 @@ def train_one(options: dict) -> dict:
     seconds, losses = [], []
     for _ in range(options["steps"] + 1):
         start = clock(device)
-        with torch.autocast(device, torch.bfloat16):
+        with torch.autocast(device, torch.bfloat16, enabled=fast_bf16()):
             loss = model(**batch).loss
         loss.backward()
         optimizer.step()
@@ -215,7 +215,7 @@ def main():
         "note": arguments.note,
         "small": arguments.small,
         "training": {
-            "dtype": "bfloat16 (autocast)",
+            "dtype": "bfloat16 (autocast)" if fast_bf16() else "float32",
             "sentences": arguments.sentences,
             "length": arguments.length,
             "steps": arguments.steps,

@@ -18,6 +18,7 @@ sys.path.append(str(ROOT))
 
 from hf_deepnmt.batching import Seq2SeqCollator, TokenBudgetBatchSampler, column_lengths  # noqa: E402
 from hf_deepnmt.models import ARCHITECTURES  # noqa: E402
+from hf_deepnmt.training import fast_bf16  # noqa: E402
 
 
 SMALL_RECIPE = ROOT / "training" / "recipes" / "deepnmt_multi30k-de-en_small.yaml"
@@ -91,8 +92,9 @@ def seeded_model(
     return model, torch.optim.AdamW(model.parameters(), lr=1e-4, betas=(0.9, 0.98), fused=True)
 
 
-def update(model, optimizer, batch: dict, bf16: bool = True) -> int:
-    """One update: forward, backward, clipping, Adam. Returns the real target tokens."""
+def update(model, optimizer, batch: dict, bf16: bool | None = None) -> int:
+    """One update: forward, backward, clipping, Adam; unset, in bf16 where that is fast. Returns the real target tokens."""
+    bf16 = fast_bf16() if bf16 is None else bf16
     tokens = batch["labels"].ne(-100).sum()
     with torch.autocast(batch["labels"].device.type, dtype=torch.bfloat16, enabled=bf16):
         loss = model(**batch, num_items_in_batch=tokens).loss

@@ -40,11 +40,11 @@ from transformers import (
 )
 
 from hf_deepnmt.batching import Seq2SeqCollator, TokenBudgetBatchSampler, column_lengths
-from hf_deepnmt.models import ARCHITECTURES, DeepNMTConfig, DeepNMTForConditionalGeneration
+from hf_deepnmt.models import ARCHITECTURES, DeepNMTConfig, DeepNMTForConditionalGeneration, MLRFConfig
 from hf_deepnmt.models.modeling_deepnmt import IGNORED_LABEL, marian_fields, shift_right
 from hf_deepnmt.provenance import run_info, write_results
 from hf_deepnmt.trainer import DeepNMTTrainer, DeepNMTTrainingArguments
-from hf_deepnmt.training import keep_freed_memory, load_recipe, prepare
+from hf_deepnmt.training import fast_bf16, keep_freed_memory, load_recipe, prepare
 
 
 SHAPE = {
@@ -57,6 +57,15 @@ SHAPE = {
     "decoder_ffn_dim": 1024,
     "dropout": 0.1,
 }
+# Shapes of `architectures`: that of the other comparisons, and that of the paper of MLRF for Chinese-English.
+SHAPES = {
+    "small": {**SHAPE, "norm_style": "pre"},
+    "mlrf-zh": {
+        name: value
+        for name, value in {**MLRFConfig.presets["zh-base"], "vocab_size": 30_000, "dropout": 0.1}.items()
+        if name not in ("encoder_fusion", "decoder_fusion", "n_hop")
+    },
+}
 REFERENCE = "hf-defaults"
 # `hf-*` is MarianMTModel with Seq2SeqTrainer and 128 sentences a batch; fields of its training arguments.
 REFERENCES = {
@@ -64,7 +73,8 @@ REFERENCES = {
     "hf-grouped": {"train_sampling_strategy": "group_by_length"},
     "hf-grouped-bf16": {"train_sampling_strategy": "group_by_length", "bf16": True},
 }
-OWN = {"deepnmt-fp32": {}, "deepnmt": {"bf16": True}}
+# rows in bf16 are left out on a machine without fast bf16 arithmetic
+OWN = {"deepnmt": {}, "deepnmt-bf16": {"bf16": True}}
 SENTENCES, TOKENS, SMOOTHING = 128, 4096, 0.1
 OPTIMISATION = {
     "learning_rate": 1e-3,
@@ -239,7 +249,7 @@ def run_worker(
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     if done.returncode:
         raise SystemExit(f"{system} failed:\n{done.stderr[-3000:]}")
-    found = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")][-processes:]
+    found = [json.loads(line) for line in done.stdout.splitlines() if line.startswith('{"')][-processes:]
     tokens, seconds = sum(part["tokens"] for part in found), max(part["seconds"] for part in found)
     return {**found[0], "tokens": tokens, "seconds": seconds, "tokens_per_second": tokens / seconds}
 
@@ -262,16 +272,17 @@ def padding_of(train, max_tokens: int) -> float:
 
 
 def speed(options: argparse.Namespace, folder: Path) -> dict:
-    from peers import PEERS, segment
-
     train = encode(options, folder)["train"]
     # a slow system needs no more updates than a fast one to be known as well
-    updates = {name: options.updates // 3 if name.startswith("hf") else options.updates for name in REFERENCES | OWN}
+    systems = {name: fields for name, fields in (REFERENCES | OWN).items() if fast_bf16() or not fields.get("bf16")}
+    updates = {name: options.updates // 3 if name.startswith("hf") else options.updates for name in systems}
     runs = {
         name: partial(run_worker, folder, name, count, options.warmup, options.threads)
         for name, count in updates.items()
     }
     if options.venvs:
+        from peers import PEERS, segment
+
         segment(options.data, folder / "text")
         for name, peer in PEERS.items():
             paths = Path(options.venvs), folder / "text", folder / "peers"
@@ -321,14 +332,17 @@ def rows() -> dict[str, tuple[str, dict]]:
 
 
 def architectures(options: argparse.Namespace, folder: Path) -> dict:
-    """One update of the baseline and of each architecture on the same batches, in bf16."""
+    """One update of the baseline and of each architecture on the same batches, in bf16 where that is fast."""
     torch.set_num_threads(options.threads)
     keep_freed_memory()
-    batches = token_batches(encode(options, folder)["train"], 1, TOKENS, options.rounds + 2)
+    batches = token_batches(encode(options, folder)["train"], 1, options.tokens, options.rounds + 2)
     vocabulary = len(AutoTokenizer.from_pretrained(folder / "tokenizer"))
     candidates, sizes = {}, {}
+    wanted = {"deepnmt", *options.systems.split(",")} if options.systems else set(rows())
     for name, (model_type, fields) in rows().items():
-        fields = {**SHAPE, "vocab_size": vocabulary, "norm_style": "pre", **fields}
+        if name not in wanted:
+            continue
+        fields = {"vocab_size": vocabulary, **SHAPES[options.shape], **fields}
         model, optimizer = seeded_model(model_type, fields)
         turns = iter(for_model(model, batches))
         candidates[name] = lambda turns=turns, model=model, optimizer=optimizer: update(model, optimizer, next(turns))
@@ -336,7 +350,7 @@ def architectures(options: argparse.Namespace, folder: Path) -> dict:
     found = interleaved(candidates, "deepnmt", options.rounds, clock=wall_clock, warmup=2)
     for name, ratio in found["ratio"].items():
         print(f"{name:32} {found['milliseconds'][name]:7.0f} ms {ratio:6.3f}", flush=True)
-    return {"parameters": sizes, **found}
+    return {"shape": SHAPES[options.shape], "max_tokens": options.tokens, "parameters": sizes, **found}
 
 
 def curves(options: argparse.Namespace, folder: Path) -> dict:
@@ -347,7 +361,8 @@ def curves(options: argparse.Namespace, folder: Path) -> dict:
     budget = next(size for size in range(1024, 8192, 64) if len(TokenBudgetBatchSampler(*lengths, size)) <= wanted)
     updates = int(options.epochs * wanted)
     found = {}
-    for name, seeds in (("deepnmt", options.seeds), (REFERENCE, options.reference_seeds)):
+    own = "deepnmt-bf16" if fast_bf16() else "deepnmt"
+    for name, seeds in ((own, options.seeds), (REFERENCE, options.reference_seeds)):
         more = {"every": wanted // 2, "budget": budget}
         for seed in range(1, seeds + 1):
             figures = run_worker(folder, name, updates, 10, options.threads, seed=seed, **more)
@@ -359,11 +374,12 @@ def curves(options: argparse.Namespace, folder: Path) -> dict:
 def processes(options: argparse.Namespace, folder: Path) -> dict:
     """The same global batches in one process with all threads, and shared by processes of one thread each."""
     encode(options, folder)
+    own = "deepnmt-bf16" if fast_bf16() else "deepnmt"
     found = {}
     for _ in range(options.rounds):
         for count in (1, options.threads):
             shared = {"processes": count, "budget": TOKENS // count}
-            figures = run_worker(folder, "deepnmt", 40, 8, options.threads // count, **shared)
+            figures = run_worker(folder, own, 40, 8, options.threads // count, **shared)
             found.setdefault(count, []).append(figures["tokens_per_second"])
             print(f"{count} processes: {figures['tokens_per_second']:.0f} tokens/s", flush=True)
     pairs = zip(found[options.threads], found[1], strict=True)
@@ -386,9 +402,13 @@ def main(arguments: list[str] | None = None):
         command.add_argument("--threads", type=int, default=2)
         command.add_argument("--note", help="what else ran on the machine")
         command.add_argument("--output", type=Path, default=RESULTS / f"training_{name}.json")
+        if name in ("speed", "architectures"):
+            command.add_argument("--systems", default="", help="only these, separated by commas")
         if name == "speed":
             command.add_argument("--venvs", help="folder of the peers' virtual environments")
-            command.add_argument("--systems", default="", help="only these, separated by commas")
+        if name == "architectures":
+            command.add_argument("--shape", choices=SHAPES, default="small")
+            command.add_argument("--tokens", type=int, default=TOKENS, help="the largest batch, in padded tokens")
         if name != "curves":
             command.add_argument("--rounds", type=int, default=20 if name == "architectures" else 3)
         if name == "speed":
@@ -412,6 +432,7 @@ def main(arguments: list[str] | None = None):
         found = COMMANDS[options.command](options, Path(folder))
     load = {"before": round(before, 2), "after": round(os.getloadavg()[0], 2)}
     about = {"benchmark": f"training {options.command}", "run": run_info(seed=1), "threads": options.threads}
+    about["precision"] = "bf16" if fast_bf16() else "fp32"
     write_results(options.output, {**about, "load_average": load, "note": options.note, **found})
 
 

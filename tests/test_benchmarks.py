@@ -75,7 +75,7 @@ SMALL = {
 }
 
 
-@pytest.mark.parametrize("system", ["hf-grouped", "deepnmt-fp32"])
+@pytest.mark.parametrize("system", ["hf-grouped", "deepnmt"])
 def test_a_system_trains_on_whole_epochs_of_real_tokens(load, encoded, monkeypatch, capsys, system):
     folder, data, _ = encoded
     training = load("training")
@@ -87,7 +87,7 @@ def test_a_system_trains_on_whole_epochs_of_real_tokens(load, encoded, monkeypat
     sampler = training.TokenBudgetBatchSampler(
         [len(ids) for ids in data["train"]["input_ids"]], lengths, options["budget"]
     )
-    updates = len(sampler) if system == "deepnmt-fp32" else -(-len(lengths) // training.SENTENCES)
+    updates = len(sampler) if system == "deepnmt" else -(-len(lengths) // training.SENTENCES)
     training.worker(argparse.Namespace(**options, updates=updates, every=updates))
     found = json.loads(capsys.readouterr().out.strip().splitlines()[-1])
     assert found["tokens_per_update"] * updates == pytest.approx(sum(lengths))
