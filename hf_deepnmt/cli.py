@@ -159,6 +159,9 @@ def translate(
     output: Annotated[Path | None, typer.Option(help="standard output without it")] = None,
     beam: Annotated[int, typer.Option(help="beam size")] = 5,
     length_penalty: Annotated[float, typer.Option(help="exponent of the length that scores are divided by")] = 1.0,
+    length_penalty_form: Annotated[
+        str | None, typer.Option(help="fairseq, length^penalty, or gnmt, ((5 + length) / 6)^penalty")
+    ] = None,
     max_tokens: Annotated[int, typer.Option(help="padded source tokens a batch")] = 4096,
     quiet: Annotated[bool, typer.Option(help="no progress on standard error")] = False,
 ):
@@ -168,11 +171,15 @@ def translate(
     import hf_deepnmt  # noqa: F401  (registers the architectures)
 
     from .evaluation import translate_lines
+    from .models.generation_deepnmt import check_length_penalty_form
 
     try:
         tokenizer = AutoTokenizer.from_pretrained(model)
         loaded = AutoModelForSeq2SeqLM.from_pretrained(model).eval()
         options = {"num_beams": beam, "length_penalty": length_penalty, "max_tokens": max_tokens}
+        if length_penalty_form is not None:
+            check_length_penalty_form(length_penalty_form)
+            options["length_penalty_form"] = length_penalty_form
         translations = translate_lines(loaded, tokenizer, read_lines(source), progress=not quiet, **options)
         sink = sys.stdout.buffer if output is None else output.open("wb")
         for translation in translations:

@@ -25,6 +25,7 @@ from transformers.utils import logging
 from .data import count_lines, iter_lines, pair_languages
 from .metrics import UNSPACED, References, bleu, bleu_metric, check_pairs, chrf, language_subtag, reference_sets
 from .metrics import tokenized_bleu as score_tokenized_bleu
+from .models.generation_deepnmt import FAIRSEQ, LENGTH_PENALTY_FORMS
 from .models.pipeline_translation import CallReport, TranslationPipeline
 from .provenance import run_info, write_results, write_text
 
@@ -100,7 +101,8 @@ def translate_lines(
         report: counts sentences, translations that hit the length limit, and cut tokens; blank lines do not count.
             Without one, a warning gives the counts at the end.
         options: all others of `TranslationPipeline`, and through it of `generate`: `src_lang`, `truncation`,
-            `max_new_tokens`, `early_stopping`, ... Without a limit, n source tokens give at most 2n + 50.
+            `max_new_tokens`, `early_stopping`, `length_penalty_form`, ... Without a limit, n source tokens give at most
+            2n + 50.
 
     Raises:
         TypeError: a line is no string; the message has its index.
@@ -604,7 +606,8 @@ def decoding_settings(
 ) -> dict[str, Any]:
     pipe = TranslationPipeline(model=model, tokenizer=tokenizer, device=model.device)
     limit = pipe.stated_limit(pipe._prepare_generate_kwargs(dict(decoding)))
-    defaults = {"early_stopping": bool(model.generation_config.early_stopping)}
+    form = getattr(model.generation_config, "length_penalty_form", FAIRSEQ)
+    defaults = {"early_stopping": bool(model.generation_config.early_stopping), "length_penalty_form": form}
     plain = {key: value if isinstance(value, (bool, int, float)) else str(value) for key, value in decoding.items()}
     return {**defaults, **plain, "max_new_tokens": "2n+50" if limit is None else limit}
 
@@ -651,6 +654,7 @@ def argument_parser() -> argparse.ArgumentParser:
     add("--target-lang", help="by default the ending of the reference file")
     add("--beam", type=int, default=DEFAULT_BEAMS, dest="num_beams")
     add("--length-penalty", type=float, default=1.0)
+    add("--length-penalty-form", choices=LENGTH_PENALTY_FORMS, help="by default the model's own, else fairseq")
     add("--max-tokens", type=int, default=DEFAULT_MAX_TOKENS, help="padded source tokens in a batch")
     add("--max-new-tokens", type=int, help="by default 2n + 50 for n source tokens")
     add("--dtype", help="float32, bfloat16 or float16; by default as stored")
@@ -670,6 +674,7 @@ def argument_parser() -> argparse.ArgumentParser:
 DECODING_ARGUMENTS = (
     "num_beams",
     "length_penalty",
+    "length_penalty_form",
     "max_tokens",
     "max_new_tokens",
     "dtype",

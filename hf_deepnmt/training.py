@@ -42,6 +42,7 @@ from .data import (
 )
 from .evaluation import evaluate_translations, translate_lines
 from .models import ARCHITECTURES
+from .models.generation_deepnmt import FAIRSEQ, check_length_penalty_form
 from .provenance import run_info, write_results
 from .target_order import NO_POSITION, TARGET_POSITIONS, TargetOrder
 from .tokenization import target_size, train_tokenizer
@@ -153,11 +154,23 @@ class TokenizerSettings:
 
 @dataclass
 class EvaluationSettings:
-    """How the trained model is tested: beam size, length penalty (HF form), padded tokens a batch, which weights."""
+    """
+    How the trained model is tested.
+
+    Args:
+        num_beams: beam size.
+        length_penalty, length_penalty_form: exponent of the length penalty, and its form as in `generate`: `fairseq`
+            (length^exponent) or `gnmt` (((5 + length) / 6)^exponent).
+        max_tokens: padded source tokens a batch.
+    """
 
     num_beams: int = 5
     length_penalty: float = 1.0
+    length_penalty_form: str = FAIRSEQ
     max_tokens: int = 4096
+
+    def __post_init__(self):
+        check_length_penalty_form(self.length_penalty_form)
 
 
 @dataclass

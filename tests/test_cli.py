@@ -57,6 +57,19 @@ def test_translate_reads_standard_input_and_gzip(folder, tmp_path):
     assert run("translate", folder, tmp_path / "in.gz", "--beam", 1, "--quiet").stdout == piped.stdout
 
 
+def test_translate_takes_the_form_of_the_length_penalty(folder, tmp_path, monkeypatch):
+    seen = []
+    monkeypatch.setattr("hf_deepnmt.evaluation.translate_lines", lambda *args, **options: seen.append(options) or [])
+    for form in ([], ["--length-penalty-form", "gnmt"]):
+        assert run("translate", folder, *form, input="ein Hund").exit_code == 0
+    assert ["length_penalty_form" in options for options in seen] == [False, True]
+    assert seen[1]["length_penalty_form"] == "gnmt"
+    (tmp_path / "out").write_text("kept")
+    refused = run("translate", folder, "--length-penalty-form", "wu", "--output", tmp_path / "out", input="ein Hund")
+    assert refused.exit_code == 2 and "choose one of fairseq, gnmt" in refused.output
+    assert (tmp_path / "out").read_text() == "kept"
+
+
 def test_evaluate_scores_output_without_a_model(tmp_path):
     (tmp_path / "hyp").write_text("a b c d e\n")
     (tmp_path / "ref.en").write_text("a b c d e\n")

@@ -368,11 +368,11 @@ def test_script_evaluates_a_model(folder, files, tmp_path):
     source, reference, output = files("t.de", sentences(12)), files("t.en", REFERENCES[:12]), tmp_path / "r.json"
     arguments = ["--source", source, "--reference", reference, "--output", output, "--beam", "1", "--device", "cpu"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(script.parents[1])}
-    command = [sys.executable, script, folder, *arguments, "--max-new-tokens", "4"]
+    command = [sys.executable, script, folder, *arguments, "--max-new-tokens", "4", "--length-penalty-form", "gnmt"]
     subprocess.run(list(map(str, command)), check=True, env=environment, capture_output=True, timeout=120)
     result = json.loads(output.read_text(encoding="utf-8"))
     assert result["scores"]["t"]["sentences"] == 12
-    assert result["decoding"]["max_new_tokens"] == 4
+    assert (result["decoding"]["max_new_tokens"], result["decoding"]["length_penalty_form"]) == (4, "gnmt")
     assert "evaluate.py" in result["run"]["command"]
     assert str(tmp_path) not in json.dumps(result)
 

@@ -29,7 +29,8 @@ for round in (folder, folder, again):
     inputs.pop("token_type_ids", None)
     torch.save(model(**inputs, labels=inputs["input_ids"].clamp(max=250)).logits, f"{round}/logits.pt")
     translator = pipeline("translation", model=round, trust_remote_code=True)
-    results.append([model.generate(**inputs, num_beams=3).tolist(), translator(texts, num_beams=3)])
+    options = {"num_beams": 3, "length_penalty": 1.6, "length_penalty_form": "gnmt"}
+    results.append([model.generate(**inputs, **options).tolist(), translator(texts, **options)])
     if round == folder:
         model.save_pretrained(again)
         tokenizer.save_pretrained(again)
@@ -73,9 +74,10 @@ def test_folder_gives_equal_results_without_the_package(folder, tmp_path):
     logits = model(**inputs, labels=inputs["input_ids"].clamp(max=250)).logits
     for place in (folder, again):
         assert torch.equal(torch.load(place / "logits.pt"), logits)
+    options = {"num_beams": 3, "length_penalty": 1.6, "length_penalty_form": "gnmt"}
     expected = [
-        model.generate(**inputs, num_beams=3).tolist(),
-        pipeline("translation", model=str(folder))(TEXTS, num_beams=3),
+        model.generate(**inputs, **options).tolist(),
+        pipeline("translation", model=str(folder))(TEXTS, **options),
     ]
     assert results == [expected] * 3
     assert expected[1][1] == {"translation_text": ""} and expected[1][0]["translation_text"]

@@ -44,6 +44,7 @@ from .consistency_deepnmt import (
     symmetric_divergence,
 )
 from .functional_deepnmt import cross_entropy, drop_out, linear_cross_entropy
+from .generation_deepnmt import FAIRSEQ, length_penalty_in_form
 
 # Imported so that the file travels with every checkpoint: its config names the pipeline.
 from .pipeline_translation import TranslationPipeline
@@ -385,6 +386,9 @@ class DeepNMTPreTrainedModel(PreTrainedModel):
 
     def save_pretrained(self, save_directory, *args, **kwargs):
         """As in Transformers; the folder also names the translation pipeline that it carries."""
+        if getattr(self, "generation_config", None) is not None:
+            # or entries that Transformers does not know, such as `length_penalty_form`, would not be loaded again
+            self.generation_config._from_model_config = False
         fields = vars(self.config)
         stored = fields.get("custom_pipelines")
         own = {"impl": f"{TranslationPipeline.__module__.rpartition('.')[2]}.{TranslationPipeline.__name__}"}
@@ -758,6 +762,14 @@ class DeepNMTForConditionalGeneration(DeepNMTPreTrainedModel, GenerationMixin):
 
         A missing attention mask is inferred from the padding id. Where the caller states no length limit, a
         translation has at most `2 * source + 50` tokens, and never more than `generation_config.max_length`.
+
+        `length_penalty_form`, an argument or an entry of the generation config, says what beam search divides the
+        log-probability of a hypothesis by: `"fairseq"`, the default and Transformers' own, length^length_penalty, or
+        `"gnmt"`, ((5 + length) / 6)^length_penalty (Wu et al., 2016, equation 14). Lengths are in new tokens, the end
+        included.
+
+        Raises:
+            ValueError: there is no such `length_penalty_form`.
         """
         source = kwargs.get("input_ids") if inputs is None else inputs
         given = kwargs.get("attention_mask") is not None or kwargs.get("encoder_outputs") is not None
@@ -774,6 +786,15 @@ class DeepNMTForConditionalGeneration(DeepNMTPreTrainedModel, GenerationMixin):
             # in terms of the field that the model's own config sets, or each call warns that both are set
             kwargs["max_length"] = kwargs.pop("max_new_tokens") + 1
         return super().generate(inputs, generation_config, *args, **kwargs)
+
+    def _prepare_generation_config(
+        self, generation_config: GenerationConfig | None, length_penalty_form: str | None = None, **kwargs
+    ) -> tuple[GenerationConfig, dict]:
+        # the one place where call, given config and the model's own have been put together, in a copy for this call
+        prepared, model_kwargs = super()._prepare_generation_config(generation_config, **kwargs)
+        form = length_penalty_form or getattr(prepared, "length_penalty_form", None) or FAIRSEQ
+        prepared.length_penalty = length_penalty_in_form(prepared.length_penalty, form)
+        return prepared, model_kwargs
 
     def translation_loss(
         self,

@@ -76,7 +76,8 @@ class TranslationPipeline(Pipeline):
         truncation (`bool`, *optional*, defaults to `False`):
             Whether sentences longer than the limit are cut instead of refused.
         return_scores (`bool`, *optional*, defaults to `False`):
-            Adds `score`. Beam search: log-probability / (target tokens ** length_penalty), as `generate` ranks.
+            Adds `score`. Beam search: log-probability / (target tokens ** length_penalty), or the form that
+            `length_penalty_form` says, as `generate` ranks.
             Otherwise: mean log-probability of the target tokens. Both count the end of the sentence.
         return_tensors (`bool`, *optional*, defaults to `False`):
             Gives `translation_token_ids`, without padding, instead of `translation_text`.
