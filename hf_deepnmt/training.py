@@ -53,6 +53,9 @@ logger = logging.get_logger(__name__)
 
 TOKENIZER_FOLDER = "tokenizer"
 MODEL_FOLDER = "model"
+FIRST_PHASE_FOLDER = "first_phase"
+SECOND_PHASE_FOLDER = "second_phase"
+PROGRESS_FILE = "progress.json"
 LINKS_FOLDER = "links"
 GENERATED_CORPUS = "generated"
 GOLD_LINKS = "gold"
@@ -179,6 +182,10 @@ class Recipe:
     Args:
         model: `model_type`, a row of `ARCHITECTURES`, and fields of its config; vocabulary sizes come from the tokenizer.
         training: fields of `DeepNMTTrainingArguments`.
+        restart_adam: fields of `DeepNMTTrainingArguments` for a second phase, which goes on from the weights of the first
+            with new moments and step count of Adam (Denkowski and Neubig, 2017; Wang et al., 2018, section 4.1:
+            learning rate 5e-5, smaller batches). `learning_rate` is fixed unless a schedule is given, and `max_steps` or
+            `num_train_epochs` is its own; all else is as in `training`. Its checkpoints lie in `second_phase`.
         init_from: a checkpoint of the same architecture to start from.
         card: what the model card says beside the results, as in `model_card.render_model_card`.
     """
@@ -188,6 +195,7 @@ class Recipe:
     tokenizer: TokenizerSettings = field(default_factory=TokenizerSettings)
     model: dict[str, Any] = field(default_factory=dict)
     training: dict[str, Any] = field(default_factory=dict)
+    restart_adam: dict[str, Any] | None = None
     evaluation: EvaluationSettings = field(default_factory=EvaluationSettings)
     init_from: str | None = None
     card: dict[str, Any] = field(default_factory=dict)
@@ -229,13 +237,36 @@ def recipe_from_dict(values: dict[str, Any], origin: str = "the recipe") -> Reci
         "attn_implementation",
     }
     refuse_unknown(values.get("model") or {}, config_fields, f"`model` of {origin}")
-    refuse_unknown(values.get("training") or {}, field_names(DeepNMTTrainingArguments), f"`training` of {origin}")
-    # a bare `no` is false in YAML, but the name of a strategy here
-    built["training"] = {
-        name: "no" if value is False and name.endswith("_strategy") else value
-        for name, value in (values.get("training") or {}).items()
-    }
+    for name in ("training", "restart_adam"):
+        if name in values:
+            given = values[name] or {}
+            refuse_unknown(given, field_names(DeepNMTTrainingArguments), f"`{name}` of {origin}")
+            built[name] = {key: named_strategy(key, value) for key, value in given.items()}
+    if values.get("restart_adam") is None:
+        built["restart_adam"] = None
+    else:
+        check_restart(built["restart_adam"], origin)
     return Recipe(**built)
+
+
+def named_strategy(name: str, value: Any) -> Any:
+    # a bare `no` is false in YAML, but the name of a strategy here
+    return "no" if value is False and name.endswith("_strategy") else value
+
+
+def check_restart(given: dict[str, Any], origin: str):
+    """
+    Raises:
+        ValueError: the second phase has no rate or no end of its own, or a field that belongs to the whole run.
+    """
+    where = f"`restart_adam` of {origin}"
+    if given.get("learning_rate") is None:
+        raise ValueError(f"{where} needs `learning_rate`, the fixed rate of the second phase: 5.0e-5 in the paper")
+    if not {"max_steps", "num_train_epochs"} & given.keys():
+        raise ValueError(f"{where} needs `max_steps` or `num_train_epochs`, the length of the second phase")
+    for name in ("output_dir", "seed", "bf16", "use_cpu"):
+        if name in given:
+            raise ValueError(f"{where} has `{name}`, which is for both phases: set it in `training`")
 
 
 def apply_override(values: dict[str, Any], override: str):
@@ -477,6 +508,28 @@ def training_arguments(recipe: Recipe, output: Path) -> DeepNMTTrainingArguments
     return DeepNMTTrainingArguments(**settings)
 
 
+def restart_arguments(args: DeepNMTTrainingArguments, changes: dict[str, Any]) -> DeepNMTTrainingArguments:
+    """
+    The arguments of a second phase: a trainer with these starts Adam anew, at a fixed rate unless `changes` say else.
+
+    Its checkpoints go to `second_phase` in the output folder. It draws its own batches and dropout: its seed is one higher.
+    """
+    fresh = {
+        "output_dir": str(Path(args.output_dir) / SECOND_PHASE_FOLDER),
+        "seed": args.seed + 1,
+        "lr_scheduler_type": "constant",
+        "lr_scheduler_kwargs": None,
+        "learning_rate_factor": 1.0,
+        "warmup_steps": 0,
+        # one of the two gives the length
+        "max_steps": -1,
+        "num_train_epochs": 3.0,
+    }
+    if args.data_seed is not None:
+        fresh["data_seed"] = args.data_seed + 1
+    return dataclasses.replace(args, **{**fresh, **changes})
+
+
 def check_supervision(recipe: Recipe):
     """
     Raises:
@@ -504,6 +557,32 @@ def collator_for(encoded: DatasetDict, pad_token_id: int) -> Seq2SeqCollator:
 def resume_point(output: Path) -> str | None:
     found = last_checkpoints(output, 1)
     return str(found[-1]) if found else None
+
+
+def passed_phase(output: Path) -> dict[str, Any] | None:
+    """What the first phase reached, where an earlier call has finished it."""
+    path = output / FIRST_PHASE_FOLDER / PROGRESS_FILE
+    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
+
+
+def load_first_phase(output: Path, model):
+    implementation = model.config._attn_implementation
+    return type(model).from_pretrained(output / FIRST_PHASE_FOLDER, attn_implementation=implementation)
+
+
+def joined_phases(reached: list[dict[str, Any]]) -> dict[str, Any]:
+    """One training of one or two phases: the steps and the time of both, and a history that counts the steps on."""
+    first, *later = reached
+    joined = {**first, "history": list(first["history"])}
+    for phase in later:
+        before = joined["steps"]
+        joined["history"] += [{**entry, "step": entry["step"] + before} for entry in phase["history"]]
+        joined = {**joined, **{name: value for name, value in phase.items() if name != "history"}}
+        joined["steps"] = before + phase["steps"]
+        joined["first_phase_steps"] = before
+        if "train_runtime" in first and "train_runtime" in phase:
+            joined["train_runtime"] = first["train_runtime"] + phase["train_runtime"]
+    return joined
 
 
 def final_model(args: DeepNMTTrainingArguments, output: Path, model):
@@ -584,6 +663,13 @@ def train(arguments: list[str]) -> dict[str, Any]:
         return stored
     check_supervision(recipe)
     args = training_arguments(recipe, output)
+    phases = [args]
+    if recipe.restart_adam is not None:
+        # only what the last phase leaves is averaged
+        phases = [
+            dataclasses.replace(args, average_last=None, average_best=None),
+            restart_arguments(args, recipe.restart_adam),
+        ]
     if args.device.type == "cpu":
         keep_freed_memory()
     set_seed(args.seed)
@@ -592,19 +678,36 @@ def train(arguments: list[str]) -> dict[str, Any]:
         data, encoded, tokenizer = prepare(recipe, output, args.seed)
     set_seed(args.seed)
     model = make_model(recipe, tokenizer, bf16=args.bf16)
-    trainer = DeepNMTTrainer(
-        model=model,
-        args=args,
-        data_collator=collator_for(encoded, model.config.pad_token_id),
-        train_dataset=encoded["train"],
-        eval_dataset=encoded.get("validation"),
-        processing_class=tokenizer,
-    )
-    outcome = trainer.train(resume_from_checkpoint=resume_point(output))
+    reached = []
+    for phase in phases:
+        first_of_two = phase is not phases[-1]
+        if first_of_two and (passed := passed_phase(output)) is not None:
+            reached.append(passed)
+            continue
+        if reached:
+            # from the folder in any case, so that a call that starts here goes on with the same weights
+            model = load_first_phase(output, model)
+        trainer = DeepNMTTrainer(
+            model=model,
+            args=phase,
+            data_collator=collator_for(encoded, model.config.pad_token_id),
+            train_dataset=encoded["train"],
+            eval_dataset=encoded.get("validation"),
+            processing_class=tokenizer,
+        )
+        outcome = trainer.train(resume_from_checkpoint=resume_point(Path(phase.output_dir)))
+        reached.append({**outcome.metrics, "steps": trainer.state.global_step, "history": trainer.state.log_history})
+        if first_of_two:
+            trainer.save_model(str(output / FIRST_PHASE_FOLDER))
+        if trainer.is_world_process_zero():
+            trainer.save_state()
+            if first_of_two:
+                # after the weights: this file says that they are whole
+                write_results(output / FIRST_PHASE_FOLDER / PROGRESS_FILE, reached[-1])
+        trainer.accelerator.wait_for_everyone()
     if not trainer.is_world_process_zero():
         return {}
-    trainer.save_state()
-    final = final_model(args, output, model).eval()
+    final = final_model(phases[-1], Path(phases[-1].output_dir), model).eval()
     final.save_pretrained(output / MODEL_FOLDER)
     tokenizer.save_pretrained(output / MODEL_FOLDER)
     results = {
@@ -612,7 +715,7 @@ def train(arguments: list[str]) -> dict[str, Any]:
         "config": without_folders(final.config.to_dict()),
         "card": recipe.card,
         "data": json.loads((output / "data_report.json").read_text(encoding="utf-8")),
-        "training": {**outcome.metrics, "steps": trainer.state.global_step, "history": trainer.state.log_history},
+        "training": joined_phases(reached),
         **test_model(final, tokenizer, data, recipe, output),
         "run": run_info(seed=args.seed),
     }
@@ -629,6 +732,7 @@ __all__ = [
     "make_model",
     "prepare",
     "recipe_from_dict",
+    "restart_arguments",
     "train",
     "without_folders",
 ]

@@ -21,3 +21,12 @@ def model_type(request):
 @pytest.fixture(autouse=True)
 def fixed_seed():
     torch.manual_seed(0)
+
+
+@pytest.fixture
+def few_held_out(monkeypatch):
+    """Six test sentences, since an untrained model translates each up to its length limit."""
+    import hf_deepnmt.toy_corpus as module
+
+    whole = module.toy_corpus
+    monkeypatch.setattr(module, "toy_corpus", lambda **options: whole(**options, validation=6, test=6))

@@ -5,30 +5,11 @@ import json
 from pathlib import Path
 
 import pytest
+from tiny import RECIPE_FOLDER, RECIPES, SMALL
 from transformers import pipeline
 
 from hf_deepnmt.models import ARCHITECTURES
 from hf_deepnmt.training import load_recipe, train, training_arguments
-
-
-FOLDER = Path(__file__).parents[1] / "training" / "recipes"
-RECIPES = sorted(FOLDER.glob("*.yaml"))
-SMALL = [
-    "data.corpus=generated", "data.path=null", "data.size=60", "data.preprocess=false", "tokenizer.vocab_size=400",
-    "model.d_model=16", "model.encoder_layers=2", "model.decoder_layers=2", "model.encoder_ffn_dim=16",
-    "model.decoder_ffn_dim=16", "training.max_steps=2", "training.max_tokens=600", "training.eval_steps=2",
-    "training.save_steps=1", "training.logging_steps=1", "training.eval_max_sentences=4", "training.disable_tqdm=true",
-    "training.bf16=false", "training.warmup_steps=1", "evaluation.num_beams=1",
-]  # fmt: skip
-
-
-@pytest.fixture
-def few_held_out(monkeypatch):
-    """Six test sentences, since an untrained model translates each up to its length limit."""
-    import hf_deepnmt.toy_corpus as module
-
-    whole = module.toy_corpus
-    monkeypatch.setattr(module, "toy_corpus", lambda **options: whole(**options, validation=6, test=6))
 
 
 def small(path):
@@ -59,7 +40,7 @@ def test_recipe_holds_only_what_differs_from_the_defaults(path):
 
 def test_every_architecture_has_its_recipe():
     for model_type, architecture in ARCHITECTURES.items():
-        assert load_recipe(FOLDER / architecture.recipe).model.get("model_type", "deepnmt") == model_type
+        assert load_recipe(RECIPE_FOLDER / architecture.recipe).model.get("model_type", "deepnmt") == model_type
 
 
 @pytest.mark.parametrize(

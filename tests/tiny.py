@@ -1,5 +1,7 @@
 """Small models, batches and labels that the tests share."""
 
+from pathlib import Path
+
 import torch
 
 from hf_deepnmt.models import ARCHITECTURES
@@ -18,6 +20,16 @@ TINY = {
     "decoder_ffn_dim": 32,
     "max_position_embeddings": 64,
 }
+RECIPE_FOLDER = Path(__file__).parents[1] / "training" / "recipes"
+RECIPES = sorted(RECIPE_FOLDER.glob("*.yaml"))
+# overrides that make any recipe of the folder run in seconds, on generated data
+SMALL = [
+    "data.corpus=generated", "data.path=null", "data.size=60", "data.preprocess=false", "tokenizer.vocab_size=400",
+    "model.d_model=16", "model.encoder_layers=2", "model.decoder_layers=2", "model.encoder_ffn_dim=16",
+    "model.decoder_ffn_dim=16", "training.max_steps=2", "training.max_tokens=600", "training.eval_steps=2",
+    "training.save_steps=1", "training.logging_steps=1", "training.eval_max_sentences=4", "training.disable_tqdm=true",
+    "training.bf16=false", "training.warmup_steps=1", "evaluation.num_beams=1",
+]  # fmt: skip
 
 
 def tiny_config(model_type: str = "deepnmt", **overrides):
