@@ -235,6 +235,50 @@ def analyse_fusion(
             typer.echo(f"{side:8}  hop {row['hop']:2}  {weights}")
 
 
+@analyse.command("reordering")
+def analyse_reordering(
+    model: Path,
+    text: Annotated[Path, typer.Option(help="source sentences, one a line")],
+    output: Annotated[Path, typer.Option(help="picture; the figures go beside it as JSON")],
+    target: Annotated[Path | None, typer.Option(help="their translations, with --links")] = None,
+    links: Annotated[Path | None, typer.Option(help="their word links, for the reference order")] = None,
+    words: Annotated[str, typer.Option(help="the words that the links count: split by `spaces` or as raw `text`")] = (
+        "spaces"
+    ),
+    one_based: Annotated[bool, typer.Option(help="in the links, words are counted from 1")] = False,
+    reverse: Annotated[bool, typer.Option(help="the links are written target-source")] = False,
+    sentence: Annotated[int, typer.Option(help="the line to draw, counted from 1")] = 1,
+):
+    """The predicted target order of one line in a picture, and over all lines how close it is to that of word links."""
+    import hf_deepnmt  # noqa: F401  (registers the architectures)
+
+    from .alignment import LinkFormat
+    from .reordering_analysis import report_reordering
+
+    try:
+        link_format = LinkFormat(words, one_based, reverse)
+        given = {"targets": target, "links": links, "link_format": link_format, "sentence": sentence}
+        results = report_reordering(model, text, output, **given)
+    except (ValueError, OSError, ImportError) as error:
+        fail(error)
+    drawn = results["drawn_line"]
+    typer.echo(f"{'source':12}  {' '.join(drawn['words'])}")
+    for name in ("predicted", "reference"):
+        if drawn[f"{name}_order"] is not None:
+            typer.echo(f"{name:12}  {' '.join(drawn['words'][word] for word in drawn[f'{name}_order'])}")
+    measured = results.get("all_lines")
+    if measured is None:
+        return
+    rows = [("source order", measured["source_order"])]
+    rows += [(f"layer {row['layer']:2}", row) for row in measured["layers"]]
+    for name, row in rows:
+        figures = (
+            f"cosine similarity {row['cosine_similarity']:.4f}, position error {row['position_error']:.2f} tokens"
+        )
+        typer.echo(f"{name:12}  {figures}")
+    typer.echo(f"{measured['sentences']} sentences; {measured['sentences_without_order']} without links left out")
+
+
 @analyse.command("gradients")
 def analyse_gradients(
     runs: Annotated[list[Path], typer.Argument(help="output folders of runs trained with training.gradient_norms=N")],

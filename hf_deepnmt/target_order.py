@@ -131,7 +131,7 @@ def target_positions(
     """
     order = order or TargetOrder()
     kept = target_words if kept_target_words is None else kept_target_words
-    unit_of_word, unit_of_token = _units(source_spans, token_spans, special)
+    unit_of_word, unit_of_token = word_units(source_spans, token_spans, special)
     shown = sorted({unit for unit in unit_of_token if unit is not None})
     words: dict[int, list[int]] = {unit: [] for unit in shown}
     linked: dict[int, list[int]] = {unit: [] for unit in shown}
@@ -154,13 +154,16 @@ def target_positions(
     return positions
 
 
-def _units(
+def word_units(
     words: Sequence[Span], tokens: Sequence[Span], special: Sequence[bool]
 ) -> tuple[list[int], list[int | None]]:
     """
     The unit of each word and of each token, numbered from left to right; None for special tokens.
 
     A unit is a word, or neighbouring words that a token ties together.
+
+    >>> word_units([(0, 3), (4, 8)], [(0, 3), (3, 6), (6, 8), (0, 0)], [False, False, False, True])
+    ([0, 1], [0, 1, 1, None])
     """
     if not words:
         return [], [None] * len(tokens)
@@ -182,4 +185,4 @@ def _units(
     return unit_of_word, [None if word is None else unit_of_word[word] for word in first_word]
 
 
-__all__ = ["NO_POSITION", "TARGET_POSITIONS", "TargetOrder", "target_positions", "target_ranks"]
+__all__ = ["NO_POSITION", "TARGET_POSITIONS", "TargetOrder", "target_positions", "target_ranks", "word_units"]
