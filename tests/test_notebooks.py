@@ -7,6 +7,8 @@ import pytest
 
 
 NOTEBOOKS = sorted((Path(__file__).parents[1] / "notebooks").glob("*.ipynb"))
+SLOW = {"02_reordering"}
+RUNS = [pytest.param(path, id=path.stem, marks=[pytest.mark.slow] if path.stem in SLOW else []) for path in NOTEBOOKS]
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
@@ -15,7 +17,7 @@ def test_notebook_is_stored_without_output(path):
     assert cells and not any(cell.get("outputs") for cell in cells)
 
 
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", RUNS)
 def test_notebook_runs(path):
     nbformat = pytest.importorskip("nbformat", reason="the extra `notebooks` brings it")
     nbclient = pytest.importorskip("nbclient", reason="the extra `notebooks` brings it")
