@@ -44,6 +44,7 @@ from .evaluation import evaluate_translations, translate_lines
 from .models import ARCHITECTURES
 from .models.generation_deepnmt import FAIRSEQ, check_length_penalty_form
 from .provenance import run_info, write_results
+from .reordering_analysis import order_measures
 from .target_order import NO_POSITION, TARGET_POSITIONS, TargetOrder
 from .tokenization import target_size, train_tokenizer
 from .trainer import AVERAGE_FOLDER, DeepNMTTrainer, DeepNMTTrainingArguments
@@ -605,6 +606,17 @@ def test_model(model, tokenizer, data: DatasetDict, recipe: Recipe, output: Path
     return {"decoding": decoding, "scores": scores}
 
 
+def test_order(model, encoded: DatasetDict) -> dict[str, Any]:
+    """`order` with the measures of `reordering_analysis.order_measures` for every test split that has word links."""
+    if not getattr(model.config, "reordering_layers", None):
+        return {}
+    linked = [name for name in encoded if name.startswith("test") and TARGET_POSITIONS in encoded[name].column_names]
+    columns = ["input_ids", TARGET_POSITIONS]
+    measured = {name: order_measures(model, encoded[name].select_columns(columns)) for name in linked}
+    found = {name: measures for name, measures in measured.items() if measures is not None}
+    return {"order": found} if found else {}
+
+
 def keep_freed_memory():
     """
     Have glibc keep freed memory instead of returning it to the system.
@@ -717,6 +729,7 @@ def train(arguments: list[str]) -> dict[str, Any]:
         "data": json.loads((output / "data_report.json").read_text(encoding="utf-8")),
         "training": joined_phases(reached),
         **test_model(final, tokenizer, data, recipe, output),
+        **test_order(final, encoded),
         "run": run_info(seed=args.seed),
     }
     write_results(output / "results.json", results)

@@ -105,6 +105,52 @@ def test_table_has_means_differences_and_what_is_missing(module, experiment):
     assert "| wide | 0 of 2 | not run yet |" in module.table_of(experiment)
 
 
+def test_table_has_the_order_where_models_have_one(module, experiment):
+    finish(module, "plain", 1, 10.0)
+    finish(module, "wide", 1, 11.0)
+    assert "cosine" not in module.table_of(experiment)
+    path = module.RESULTS / "simple" / "wide.1.json"
+    layers = [{"layer": 1, "cosine_similarity": 0.5}, {"layer": 2, "cosine_similarity": 0.91234}]
+    order = {"test": {"layers": layers, "source_order": {"cosine_similarity": 0.8}}}
+    path.write_text(json.dumps({**json.loads(path.read_text()), "order": order}))
+    heading, _, plain, wide = module.table_of(experiment).splitlines()[-4:]
+    assert heading.endswith("| bootstrap p < 0.05 | cosine similarity (source order) | minutes |")
+    assert plain.endswith("|  | 1.5 |") and wide.endswith("| 0.912 (0.800) | 1.5 |")
+    assert {line.count("|") for line in (heading, plain, wide)} == {10}
+
+
+def test_rows_with_the_same_data_share_the_links_of_an_aligner(module, tmp_path, monkeypatch):
+    """eflomal never gives the same links twice, and rows are compared on one reference order."""
+    linked = {"model.model_type": "reordering", "data.links": "eflomal"}
+    rows = [
+        {"name": "plain"},
+        {"name": "paper", "overrides": linked},
+        {"name": "gate", "overrides": {**linked, "model.fusion": "gate"}},
+        {"name": "small", "overrides": {**linked, "data.size": 9}},
+    ]
+    files = {"data.corpus": None, "data.train": ["a.de", "a.en"]}
+    path = tmp_path / "linked.yaml"
+    path.write_text(yaml.safe_dump({**SIMPLE, "seeds": [1, 2], "overrides": files, "rows": rows}))
+    seen = []
+
+    class Done:
+        returncode = 0
+
+    def train(command, **options):
+        folder = Path(next(part for part in command if "output_dir" in part).partition("=")[2].strip('"')) / "links"
+        if any("eflomal" in part for part in command):
+            seen.append(folder.is_dir())
+            folder.mkdir(exist_ok=True)
+            (folder / "train").write_text("0-0" if not seen[-1] else (folder / "train").read_text())
+        return Done()
+
+    monkeypatch.setattr(module.subprocess, "run", train)
+    monkeypatch.setattr(module, "keep", lambda folder, target: None)
+    module.main(["run", str(path), "--work", str(tmp_path / "work")])
+    # by seed: paper, gate, small
+    assert seen == [False, True, False, True, True, True]
+
+
 def test_bootstrap_is_per_seed_and_counted_in_the_table(module, experiment, monkeypatch):
     import hf_deepnmt.training as training
 

@@ -26,6 +26,9 @@ def test_recipe_runs(path, tmp_path, few_held_out):
     stored = json.loads((tmp_path / "run" / "results.json").read_text())
     assert stored["run"]["versions"]["transformers"] and str(tmp_path) not in json.dumps(stored)
     assert len((tmp_path / "run" / "test.hyp").read_text().splitlines()) == 6
+    # with word links also how close the predicted order is to theirs
+    linked = {"test": 6} if load_recipe(path).data.links else {}
+    assert {name: order["sentences"] for name, order in results.get("order", {}).items()} == linked
     translator = pipeline("translation", model=str(tmp_path / "run" / "model"))
     assert isinstance(translator("Ich schlafe.", max_new_tokens=3)[0]["translation_text"], str)
 

@@ -10,7 +10,9 @@ benchmarks/EXPERIMENTS.md from them: means over seeds, differences to the row's 
 """
 
 import argparse
+import dataclasses
 import gzip
+import hashlib
 import json
 import math
 import shutil
@@ -28,6 +30,7 @@ sys.path[:] = [folder for folder in sys.path if Path(folder or ".").resolve() !=
 RESULTS = HERE.parent / "benchmarks" / "results" / "experiments"
 TABLE = HERE.parent / "benchmarks" / "EXPERIMENTS.md"
 BOOTSTRAP = "bootstrap.json"
+LINKS_FOLDER = "links"
 
 
 def load_experiment(path: Path) -> dict:
@@ -71,13 +74,34 @@ def run(arguments: argparse.Namespace):
             command += recipe_overrides(experiment, row, seed, folder, arguments.overrides)
             print(f"{path.stem}: {row['name']}, seed {seed}", flush=True)
             folder.mkdir(parents=True, exist_ok=True)
+            links = shared_links(folder, recipe, command[3:])
+            if links is not None and links.is_dir() and not (folder / LINKS_FOLDER).is_dir():
+                shutil.copytree(links, folder / LINKS_FOLDER)
             with open(folder / "log.txt", "a", encoding="utf-8") as log:
                 code = subprocess.run(command, stdout=log, stderr=log, check=False).returncode
             if code:
                 raise SystemExit(
                     f"{folder / 'log.txt'}: training failed with exit status {code}; fix it and run again"
                 )
+            if links is not None and not links.is_dir():
+                shutil.copytree(folder / LINKS_FOLDER, links)
             keep(folder, target)
+
+
+def shared_links(folder: Path, recipe: Path, overrides: list[str]) -> Path | None:
+    """
+    Where an aligner's links for a run's data are kept for other runs, so that all rows have one reference order.
+
+    None where no aligner makes links, or each seed has pairs of its own.
+    """
+    from hf_deepnmt.training import GENERATED_CORPUS, load_recipe
+
+    data = load_recipe(recipe, overrides).data
+    if data.aligner is None or data.corpus == GENERATED_CORPUS:
+        return None
+    # rows may differ in their data
+    settings = json.dumps(dataclasses.asdict(data), sort_keys=True)
+    return folder.parent / f"{LINKS_FOLDER}-{hashlib.sha256(settings.encode()).hexdigest()[:12]}"
 
 
 def keep(folder: Path, target: Path):
@@ -88,6 +112,8 @@ def keep(folder: Path, target: Path):
     results = json.loads((folder / "results.json").read_text(encoding="utf-8"))
     history = results["training"]["history"]
     kept = {name: results[name] for name in ("recipe", "decoding", "scores", "run")}
+    if "order" in results:
+        kept["order"] = results["order"]
     kept["parameters"] = known_size(results["config"])["parameters"]
     kept["seconds"] = results["training"]["train_runtime"]
     kept["validation"] = [
@@ -145,22 +171,25 @@ def mean_and_spread(values: list[float]) -> str:
 
 
 def table_of(path: Path) -> str:
-    """The Markdown table of one experiment: BLEU and chrF of the test sets, over the seeds that are there."""
+    """
+    The Markdown table of one experiment: BLEU and chrF of the first test set, over the seeds that are there.
+
+    Where models order the source, also how close they come to the order of word links, and the unmoved source with it.
+    """
     experiment = load_experiment(path)
     file = RESULTS / path.stem / BOOTSTRAP
     bootstrap = json.loads(file.read_text(encoding="utf-8"))["comparisons"] if file.is_file() else {}
-    lines = [
-        f"## {experiment['title']}",
-        "",
-        experiment["description"].strip(),
-        "",
-        "| system | seeds | BLEU | chrF | validation loss | BLEU minus baseline | bootstrap p < 0.05 | minutes |",
-        "| --- | --- | --- | --- | --- | --- | --- | --- |",
-    ]
+    found = {row["name"]: results_of(path.stem, row["name"]) for row in experiment["rows"]}
+    orders = any("order" in result for results in found.values() for result in results.values())
+    columns = ["system", "seeds", "BLEU", "chrF", "validation loss", "BLEU minus baseline", "bootstrap p < 0.05"]
+    columns += [*(["cosine similarity (source order)"] if orders else []), "minutes"]
+    lines = [f"## {experiment['title']}", "", experiment["description"].strip(), ""]
+    lines += [f"| {' | '.join(columns)} |", f"|{' --- |' * len(columns)}"]
     for row in experiment["rows"]:
-        results = results_of(path.stem, row["name"])
+        results = found[row["name"]]
         if not results:
-            lines.append(f"| {row['name']} | 0 of {len(experiment['seeds'])} | not run yet | | | | | |")
+            empty = " |" * (len(columns) - 3)
+            lines.append(f"| {row['name']} | 0 of {len(experiment['seeds'])} | not run yet |{empty}")
             continue
         split = next(iter(next(iter(results.values()))["scores"]))
         scores = {seed: result["scores"][split] for seed, result in results.items()}
@@ -171,9 +200,20 @@ def table_of(path: Path) -> str:
         losses = [min(point["eval_loss"] for point in result["validation"]) for result in results.values()]
         cells.append(f"{statistics.mean(losses):.3f}")
         cells += difference(path.stem, row, scores, split, bootstrap)
+        cells += [similarity(results, split)] if orders else []
         cells.append(f"{statistics.mean(result['seconds'] for result in results.values()) / 60:.1f}")
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
+
+
+def similarity(results: dict[int, dict], split: str) -> str:
+    """Mean cosine similarity of the supervised layer's positions to those of word links (Chen et al. 2020, Figure 5)."""
+    orders = [result["order"][split] for result in results.values() if "order" in result]
+    if not orders:
+        return ""
+    predicted = statistics.mean(order["layers"][-1]["cosine_similarity"] for order in orders)
+    own = statistics.mean(order["source_order"]["cosine_similarity"] for order in orders)
+    return f"{predicted:.3f} ({own:.3f})"
 
 
 def difference(name: str, row: dict, scores: dict[int, dict], split: str, bootstrap: dict) -> list[str]:
