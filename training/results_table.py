@@ -1,4 +1,4 @@
-"""Renew the results table of the README from `benchmarks/results/*.json`; `--check` only says whether it is current."""
+"""Renew the tables of the README from `benchmarks/results/*.json`; `--check` only says whether they are current."""
 
 import json
 import sys
@@ -12,9 +12,15 @@ from hf_deepnmt.model_card import known_size  # noqa: E402
 
 
 ROOT = Path(__file__).resolve().parents[1]
-START, END = "<!-- results: ", "<!-- end of results -->"
 HEAD = (
     "| model | parameters | test set | sacreBLEU | tokenised, lower-cased | chrF | training | hardware |\n"
+    + "| --- " * 8
+    + "|\n"
+)
+
+SYMMETRISATIONS = ("forward", "reverse", "intersect", "grow-diag-final-and")
+ALIGNMENT_HEAD = (
+    "| pair | sentences | training pairs | aligner | AER forward | reverse | intersect | grow-diag-final-and |\n"
     + "| --- " * 8
     + "|\n"
 )
@@ -36,17 +42,38 @@ def rows(path: Path) -> list[str]:
     return lines
 
 
-def table() -> str:
-    found = [line for path in sorted((ROOT / "benchmarks" / "results").glob("*.json")) for line in rows(path)]
-    return HEAD + "".join(found) if found else ""
+def alignment_rows(path: Path) -> list[str]:
+    """One line for each aligner of a results file of benchmarks/alignment.py, the best symmetrisation in bold."""
+    results = json.loads(path.read_text(encoding="utf-8"))
+    if results.get("benchmark") != "alignment":
+        return []
+    lines = []
+    for run in results["runs"]:
+        rates = {name: run["scores"][name]["aer"] for name in SYMMETRISATIONS}
+        lowest = min(rates.values())
+        cells = [results["pair"], run["scores"]["forward"]["sentences"], f"{results['training']['pairs']:,}"]
+        cells += [run["aligner"], *(f"**{rate:.3f}**" if rate == lowest else f"{rate:.3f}" for rate in rates.values())]
+        lines.append("| " + " | ".join(map(str, cells)) + " |\n")
+    return lines
+
+
+TABLES = {"results": (HEAD, rows), "alignment": (ALIGNMENT_HEAD, alignment_rows)}
+
+
+def table(name: str) -> str:
+    head, lines_of = TABLES[name]
+    found = [line for path in sorted((ROOT / "benchmarks" / "results").glob("*.json")) for line in lines_of(path)]
+    return head + "".join(found) if found else ""
 
 
 def main(arguments: list[str]) -> int:
     readme = ROOT / "README.md"
-    text = readme.read_text(encoding="utf-8")
-    before, _, rest = text.partition(START)
-    opening, _, rest = rest.partition("\n")
-    updated = f"{before}{START}{opening}\n{table()}{END}{rest.partition(END)[2]}"
+    text = updated = readme.read_text(encoding="utf-8")
+    for name in TABLES:
+        start, end = f"<!-- {name}: ", f"<!-- end of {name} -->"
+        before, _, rest = updated.partition(start)
+        opening, _, rest = rest.partition("\n")
+        updated = f"{before}{start}{opening}\n{table(name)}{end}{rest.partition(end)[2]}"
     if "--check" in arguments:
         return int(updated != text)
     readme.write_text(updated, encoding="utf-8")
