@@ -26,7 +26,8 @@ from .data import count_lines, iter_lines, pair_languages
 from .metrics import UNSPACED, References, bleu, bleu_metric, check_pairs, chrf, language_subtag, reference_sets
 from .metrics import tokenized_bleu as score_tokenized_bleu
 from .models.generation_deepnmt import FAIRSEQ, LENGTH_PENALTY_FORMS
-from .models.pipeline_translation import CallReport, TranslationPipeline
+from .models.pipeline_seq2seq import CallReport
+from .models.pipeline_translation import TranslationPipeline
 from .provenance import run_info, write_results, write_text
 
 
@@ -591,7 +592,7 @@ def timed_translation(
         "decoding": {
             **decoding_settings(model, tokenizer, decoding),
             "unfinished_translations": report.unfinished,
-            "cut_sentences": report.cut_sentences,
+            "cut_sentences": report.cut_inputs,
         },
         "time": {
             "seconds": round(seconds, 3),

@@ -18,9 +18,10 @@ import sys
 sys.modules["hf_deepnmt"] = None
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, pipeline
 folder, text = sys.argv[1:]
-AutoModelForSeq2SeqLM.from_pretrained(folder, trust_remote_code=True)
+model = AutoModelForSeq2SeqLM.from_pretrained(folder, trust_remote_code=True)
 AutoTokenizer.from_pretrained(folder, trust_remote_code=True)
-print(pipeline("translation", model=folder, trust_remote_code=True)(text)[0]["translation_text"])
+results = {task: pipeline(task, model=folder, trust_remote_code=True)(text) for task in model.config.custom_pipelines}
+print(results["translation"][0]["translation_text"])
 """
 
 

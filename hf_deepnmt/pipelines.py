@@ -10,12 +10,13 @@ from transformers import pipelines as library
 from transformers.utils import logging
 
 from .models.configuration_deepnmt import DeepNMTConfig
+from .models.pipeline_summarization import SummarizationPipeline
 from .models.pipeline_translation import TASK_LANGUAGES, TranslationPipeline
 
 
 logger = logging.get_logger(__name__)
 
-TASKS: dict[str, type[Pipeline]] = {"translation": TranslationPipeline}
+TASKS: dict[str, type[Pipeline]] = {"translation": TranslationPipeline, "summarization": SummarizationPipeline}
 # Families of task names, each with the task it stands for.
 TASK_FAMILIES = {TASK_LANGUAGES: "translation"}
 
@@ -66,7 +67,9 @@ def task_of_family(name: object) -> str | None:
 
 def register_pipelines() -> tuple[str, ...]:
     """
-    Make `pipeline("translation")` and `pipeline("translation_de_to_en")` work, for every encoder-decoder model.
+    Make the tasks `translation`, `translation_de_to_en` and the like, and `summarization` work in `pipeline`.
+
+    They take every encoder-decoder model.
 
     Checkpoints of this package that carry their own pipeline code are then served by the installed one, without
     `trust_remote_code`. Calling it again changes nothing.

@@ -26,7 +26,7 @@ from hf_deepnmt.evaluation import (
 )
 from hf_deepnmt.evaluator import register_evaluator
 from hf_deepnmt.metrics import SacreBLEU, bleu, chrf, compute_metrics_factory, tokenized_bleu
-from hf_deepnmt.models.pipeline_translation import CallReport
+from hf_deepnmt.models.pipeline_seq2seq import CallReport
 from hf_deepnmt.pipelines import register_pipelines
 from hf_deepnmt.provenance import portable_argument, run_info, write_results
 from hf_deepnmt.tokenization import train_tokenizer
@@ -173,7 +173,7 @@ def test_decoding_leaves_mode_and_generation_config_alone(model, tokenizer):
 def test_translations_that_hit_the_limit_are_counted(model, tokenizer, caplog):
     report = CallReport(streaming=False)
     translations(model, tokenizer, ["hund", "", "katze"], max_length=3, report=report)
-    assert (report.sentences, report.unfinished) == (2, 2)
+    assert (report.inputs, report.unfinished) == (2, 2)
     logging.enable_propagation()
     try:
         translations(model, tokenizer, ["hund", "", "katze"], max_length=3)

@@ -12,22 +12,29 @@ import datasets
 import pytest
 import torch
 import transformers
-from tokenizers import Tokenizer, models, pre_tokenizers, processors
-from torch import nn
+from tiny_pipelines import (
+    SIZES,
+    SPECIALS,
+    WORDS,
+    end_after,
+    make_deepnmt,
+    make_forcing_marian,
+    make_loud,
+    make_marian,
+    make_t5,
+    make_tokenizer,
+)
+from tokenizers import processors
 from transformers import (
     BertConfig,
     BertLMHeadModel,
     GenerationConfig,
     M2M100Config,
     M2M100ForConditionalGeneration,
-    MarianConfig,
-    MarianMTModel,
     MBartConfig,
     MBartForConditionalGeneration,
     NllbTokenizer,
     PreTrainedTokenizerFast,
-    T5Config,
-    T5ForConditionalGeneration,
     pipeline,
 )
 from transformers.pipelines.pt_utils import KeyDataset
@@ -35,60 +42,19 @@ from transformers.pipelines.pt_utils import KeyDataset
 from hf_deepnmt import pipelines as package_pipelines
 from hf_deepnmt.models.configuration_deepnmt import DeepNMTConfig
 from hf_deepnmt.models.modeling_deepnmt import DeepNMTForConditionalGeneration
-from hf_deepnmt.models.pipeline_translation import TranslationPipeline, position_tables
+from hf_deepnmt.models.pipeline_seq2seq import position_tables
+from hf_deepnmt.models.pipeline_translation import TranslationPipeline
 from hf_deepnmt.pipelines import register_pipelines
 
 
 torch.set_num_threads(1)
 
-SIZES = {
-    "d_model": 16,
-    "encoder_layers": 1,
-    "decoder_layers": 1,
-    "encoder_attention_heads": 2,
-    "decoder_attention_heads": 2,
-    "encoder_ffn_dim": 32,
-    "decoder_ffn_dim": 32,
-}
-SPECIALS = {"bos_token_id": 0, "pad_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 0}
-WORDS = [f"w{number}" for number in range(44)]
 SENTENCES = ["w1 w2", "w3", "w4 w5 w6 w7 w8 w9 w10", "w11 w12 w13 w14", "w15 w16 w17 w18 w19 w20 w21 w22 w23"]
 
 
 @pytest.fixture(scope="module", autouse=True)
 def registered():
     register_pipelines()
-
-
-def make_tokenizer(extra=(), **kwargs):
-    vocabulary = {token: index for index, token in enumerate(["<s>", "<pad>", "</s>", "<unk>", *WORDS, *extra])}
-    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
-    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    tokenizer.post_processor = processors.TemplateProcessing(single="$A </s>", special_tokens=[("</s>", 2)])
-    names = {"bos_token": "<s>", "pad_token": "<pad>", "eos_token": "</s>", "unk_token": "<unk>"}
-    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, **names, **kwargs)
-
-
-def make_loud(model, seed=0, std=1.5):
-    torch.manual_seed(seed)
-    for parameter in model.parameters():
-        if parameter.requires_grad and parameter.dim() > 1:
-            nn.init.normal_(parameter, std=std)
-    return model.eval()
-
-
-def make_marian(seed=1, **kwargs):
-    settings = {"vocab_size": 48, "max_position_embeddings": 64, "forced_eos_token_id": None, **SIZES, **SPECIALS}
-    return make_loud(MarianMTModel(MarianConfig(**{**settings, **kwargs})), seed)
-
-
-def make_forcing_marian():
-    return make_marian(forced_eos_token_id=2)
-
-
-def make_deepnmt(**kwargs):
-    settings = {"vocab_size": 48, "max_position_embeddings": 16, **SIZES, **kwargs}
-    return make_loud(DeepNMTForConditionalGeneration(DeepNMTConfig(**settings)))
 
 
 def make_pipeline(model=None, tokenizer=None, **kwargs):
@@ -108,18 +74,6 @@ def translate():
 
 def texts(results):
     return [result["translation_text"] for result in results]
-
-
-def end_after(tokens):
-    """Make every hypothesis end after this many tokens."""
-
-    def processor(ids, scores):
-        allowed = torch.full_like(scores, float("-inf"))
-        column = 2 if ids.shape[1] >= tokens else slice(4, None)
-        allowed[:, column] = scores[:, column]
-        return allowed
-
-    return transformers.LogitsProcessorList([processor])
 
 
 class TestFormats:
@@ -485,15 +439,6 @@ class TestGeneration:
         assert isinstance(translate("w1", return_scores=True)[0]["score"], float)
 
 
-def make_t5(**kwargs):
-    sizes = {"d_model": 16, "d_kv": 8, "d_ff": 32, "num_layers": 1, "num_heads": 2}
-    return make_loud(
-        T5ForConditionalGeneration(
-            T5Config(vocab_size=100, eos_token_id=2, pad_token_id=1, decoder_start_token_id=1, **sizes, **kwargs)
-        )
-    )
-
-
 def make_m2m100():
     config = M2M100Config(
         vocab_size=60, max_position_embeddings=32, **SIZES, **{**SPECIALS, "decoder_start_token_id": 2}
@@ -687,9 +632,8 @@ class TestRegistration:
         assert loaded("w1") == saved("w1")
 
     def test_other_removed_and_unknown_tasks_are_refused_as_before(self):
-        for task in ("summarization", "text2text-generation"):
-            with pytest.raises(KeyError, match=f"The task {task} has been removed"):
-                pipeline(task, model=make_marian(), tokenizer=make_tokenizer())
+        with pytest.raises(KeyError, match="The task text2text-generation has been removed"):
+            pipeline("text2text-generation", model=make_marian(), tokenizer=make_tokenizer())
         for task in ("translation_nonsense", "no-such-task"):
             with pytest.raises(KeyError, match=f"Unknown task {task}"):
                 pipeline(task, model=make_marian(), tokenizer=make_tokenizer())
@@ -700,7 +644,7 @@ class TestRegistration:
 
     def test_registering_again_changes_nothing_and_says_nothing(self, caplog):
         before = dict(transformers.pipelines.PIPELINE_REGISTRY.supported_tasks)
-        assert register_pipelines() == ("translation",)
+        assert register_pipelines() == ("translation", "summarization")
         assert transformers.pipelines.PIPELINE_REGISTRY.supported_tasks == before
         assert not caplog.records
 
@@ -710,21 +654,20 @@ class TestRegistration:
 
         monkeypatch.setattr(transformers.pipelines, "check_task", refuse)
         assert register_pipelines() == ()
-        assert "call TranslationPipeline from `hf_deepnmt.models`" in caplog.text
+        assert "call TranslationPipeline, SummarizationPipeline from `hf_deepnmt.models`" in caplog.text
 
     def test_further_tasks_need_only_a_row(self, monkeypatch):
-        class Summary(TranslationPipeline):
+        class Any(TranslationPipeline):
             pass
 
         removed = dict(transformers.pipelines.REMOVED_TASKS)
         supported = dict(transformers.pipelines.PIPELINE_REGISTRY.supported_tasks)
         monkeypatch.setattr(transformers.pipelines, "REMOVED_TASKS", removed)
         monkeypatch.setattr(transformers.pipelines.PIPELINE_REGISTRY, "supported_tasks", supported)
-        monkeypatch.setitem(package_pipelines.TASKS, "summarization", Summary)
-        assert register_pipelines() == ("translation", "summarization")
-        assert (
-            type(pipeline("summarization", model=make_marian(), tokenizer=make_tokenizer(), device="cpu")) is Summary
-        )
+        monkeypatch.setitem(package_pipelines.TASKS, "text2text-generation", Any)
+        assert register_pipelines() == ("translation", "summarization", "text2text-generation")
+        made = pipeline("text2text-generation", model=make_marian(), tokenizer=make_tokenizer(), device="cpu")
+        assert type(made) is Any
 
 
 class TestCheckpoints:
@@ -800,4 +743,4 @@ class TestCheckpoints:
         model = make_marian()
         model.config.custom_pipelines = {"translation": {"impl": "pipeline_translation.TranslationPipeline"}}
         make_pipeline(model).save_pretrained(tmp_path)
-        assert (tmp_path / "pipeline_translation.py").exists()
+        assert {path.name for path in tmp_path.glob("*.py")} == {"pipeline_seq2seq.py", "pipeline_translation.py"}

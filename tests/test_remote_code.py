@@ -89,7 +89,7 @@ def test_saving_again_keeps_all_code(folder, tmp_path):
     AutoTokenizer.from_pretrained(folder).save_pretrained(tmp_path / "b")
     assert {p.name for p in (tmp_path / "b").iterdir()} == {p.name for p in folder.iterdir()}
     config = json.loads((tmp_path / "b" / "config.json").read_text())
-    assert set(config["custom_pipelines"]) == {"translation"}
+    assert set(config["custom_pipelines"]) == {"translation", "summarization"}
 
 
 def test_export_writes_a_folder_that_loads_alone(tmp_path):

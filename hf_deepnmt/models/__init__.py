@@ -29,6 +29,7 @@ from .modeling_recurrent_positions import RecurrentPositionsForConditionalGenera
 from .modeling_reordering import ReorderingForConditionalGeneration, ReorderingModel
 from .modeling_reordering_embedding import ReorderingEmbeddingForConditionalGeneration, ReorderingEmbeddingModel
 from .modeling_transparent import TransparentForConditionalGeneration, TransparentModel
+from .pipeline_summarization import SummarizationPipeline
 from .pipeline_translation import TranslationPipeline
 from .tokenization_deepnmt import DeepNMTTokenizer
 
@@ -184,6 +185,7 @@ __all__ = [
     "ReorderingEmbeddingModel",
     "ReorderingForConditionalGeneration",
     "ReorderingModel",
+    "SummarizationPipeline",
     "TranslationPipeline",
     "TransparentConfig",
     "TransparentForConditionalGeneration",

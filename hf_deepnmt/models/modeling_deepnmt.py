@@ -45,13 +45,14 @@ from .consistency_deepnmt import (
 )
 from .functional_deepnmt import cross_entropy, drop_out, linear_cross_entropy
 from .generation_deepnmt import FAIRSEQ, length_penalty_in_form
-
-# Imported so that the file travels with every checkpoint: its config names the pipeline.
+from .pipeline_summarization import SummarizationPipeline
 from .pipeline_translation import TranslationPipeline
 
 
 logger = logging.get_logger(__name__)
 
+# The tasks whose code travels with every checkpoint.
+PIPELINES = {"translation": TranslationPipeline, "summarization": SummarizationPipeline}
 IGNORED_LABEL = -100
 
 
@@ -342,7 +343,7 @@ class DeepNMTPreTrainedModel(PreTrainedModel):
     _supports_flash_attn = True
     _supports_flex_attn = True
     _can_compile_fullgraph = True
-    # Sinusoids are computed for any length; `TranslationPipeline` asks.
+    # Sinusoids are computed for any length; the pipelines ask.
     positions_extend = True
 
     def _init_weights(self, module):
@@ -385,14 +386,20 @@ class DeepNMTPreTrainedModel(PreTrainedModel):
         return dict(self._tied_weights_keys or {})
 
     def save_pretrained(self, save_directory, *args, **kwargs):
-        """As in Transformers; the folder also names the translation pipeline that it carries."""
+        """As in Transformers; the folder also names the pipelines that it carries."""
         if getattr(self, "generation_config", None) is not None:
             # or entries that Transformers does not know, such as `length_penalty_form`, would not be loaded again
             self.generation_config._from_model_config = False
         fields = vars(self.config)
         stored = fields.get("custom_pipelines")
-        own = {"impl": f"{TranslationPipeline.__module__.rpartition('.')[2]}.{TranslationPipeline.__name__}"}
-        fields["custom_pipelines"] = {**(stored or {}), "translation": {**own, "pt": ["AutoModelForSeq2SeqLM"]}}
+        own = {
+            task: {
+                "impl": f"{pipeline.__module__.rpartition('.')[2]}.{pipeline.__name__}",
+                "pt": ["AutoModelForSeq2SeqLM"],
+            }
+            for task, pipeline in PIPELINES.items()
+        }
+        fields["custom_pipelines"] = {**(stored or {}), **own}
         try:
             return super().save_pretrained(save_directory, *args, **kwargs)
         finally:
