@@ -1,5 +1,6 @@
 """
-BLEU, chrF and TER of sacreBLEU (Post, 2018) as functions, as `evaluate` metrics that need no Hub, and for the Trainer.
+BLEU, chrF and TER of sacreBLEU (Post, 2018) and ROUGE, as functions, as `evaluate` metrics that need no Hub, and for the
+Trainer.
 
 Hypotheses are a sequence of strings. References are a sequence with one string for each hypothesis, or one list of
 strings for each hypothesis where there are several. Scores lie between 0 and 100; TER may exceed 100.
@@ -31,6 +32,9 @@ KOREAN = {"ko", "kor"}
 # Written without spaces between words, so that Moses tokenisation does not find the words.
 UNSPACED = CHINESE | JAPANESE | {"bo", "bod", "km", "khm", "lo", "lao", "my", "mya", "th", "tha"}
 HYPHEN = re.compile(r"(\S)-(\S)")
+ROUGE_KINDS = ("rouge1", "rouge2", "rougeL")
+ROUGE_TOKENS = {"words": re.compile(r"\w+"), "characters": re.compile(r"\w")}
+ROUGE_TOKENIZERS = ("english", *ROUGE_TOKENS)
 
 References = Sequence[str] | Sequence[Sequence[str]]
 
@@ -227,6 +231,123 @@ def tokenized_bleu(
     return {"score": float(result.score), "signature": str(signature), **bleu_details(result)}
 
 
+def rouge_tokenizer(target_lang: str | None = None, tokenize: str | None = None) -> str:
+    """
+    The rule that ROUGE counts words by for a language, unless `tokenize` names one.
+
+    Raises:
+        ValueError: there is no such rule.
+    """
+    if tokenize is not None:
+        if tokenize not in ROUGE_TOKENIZERS:
+            raise ValueError(f"`tokenize` of ROUGE must be one of {', '.join(ROUGE_TOKENIZERS)}, got {tokenize!r}")
+        return tokenize
+    language = language_subtag(target_lang)
+    # a longer one is no language code but a column, such as `summary`
+    if language in ("", "en", "eng") or len(language) > 3:
+        return "english"
+    return "characters" if language in UNSPACED else "words"
+
+
+class RougeTokens:
+    """Lower-cased words, or single characters of words, of any script; a tokenizer as `rouge_score` takes it."""
+
+    def __init__(self, rule: str):
+        self.pattern = ROUGE_TOKENS[rule]
+
+    def tokenize(self, text: str) -> list[str]:
+        return self.pattern.findall(text.lower())
+
+
+class RougeSettings:
+    """The scorer that the options of `rouge` ask for, and the signature of its scores."""
+
+    def __init__(
+        self,
+        target_lang: str | None = None,
+        tokenize: str | None = None,
+        stem: bool | None = None,
+        kinds: Sequence[str] = ROUGE_KINDS,
+    ):
+        if find_spec("rouge_score") is None:
+            raise ImportError("ROUGE needs the package `rouge-score`: install `hf-deepnmt[summarization]`")
+        from rouge_score.rouge_scorer import RougeScorer
+        from rouge_score.tokenizers import DefaultTokenizer
+
+        for kind in kinds:
+            if re.fullmatch("rouge([1-9]|L|Lsum)", kind) is None:
+                raise ValueError(f"`kinds` of ROUGE are rouge1 to rouge9, rougeL and rougeLsum, got {kind!r}")
+        self.rule, self.kinds = rouge_tokenizer(target_lang, tokenize), tuple(kinds)
+        self.stem = self.rule == "english" if stem is None else stem
+        if self.stem and self.rule != "english":
+            raise ValueError(f"`stem` is for English, not for the rule {self.rule!r}: leave it out")
+        tokenizer = DefaultTokenizer(use_stemmer=self.stem) if self.rule == "english" else RougeTokens(self.rule)
+        self.scorer = RougeScorer(list(self.kinds), tokenizer=tokenizer)
+
+    def signature(self, references: list[list[str]]) -> str:
+        counts = {len(texts) for texts in references}
+        settings = {
+            "nrefs": counts.pop() if len(counts) == 1 else "var",
+            "case": "lc",
+            "tok": self.rule,
+            "stem": "porter" if self.stem else "no",
+            "score": "f1",
+            "version": f"rouge-score-{version('rouge-score')}",
+        }
+        return "|".join(f"{name}:{value}" for name, value in settings.items())
+
+    def documents(self, hypotheses: list[str], references: list[list[str]]) -> dict[str, np.ndarray]:
+        """Precision, recall and F1 of each summary, by kind: (summaries, 3), between 0 and 100."""
+        found = [
+            self.scorer.score_multi(texts, hypothesis)
+            for hypothesis, texts in zip(hypotheses, references, strict=True)
+        ]
+        return {kind: 100 * np.array([scores[kind] for scores in found], dtype=float) for kind in self.kinds}
+
+
+def rouge(
+    hypotheses: Sequence[str],
+    references: References,
+    *,
+    target_lang: str | None = None,
+    tokenize: str | None = None,
+    stem: bool | None = None,
+    kinds: Sequence[str] = ROUGE_KINDS,
+) -> dict[str, dict[str, Any]]:
+    """
+    ROUGE (Lin, 2004): F1 of n-grams and of the longest common subsequence, averaged over summaries, by `rouge-score`.
+
+    ```python
+    >>> result = rouge(["the cat sat"], ["the cat sat down"])
+    >>> {kind: round(scores["score"], 1) for kind, scores in result.items()}
+    {'rouge1': 85.7, 'rouge2': 80.0, 'rougeL': 85.7}
+    ```
+
+    Args:
+        target_lang: chooses the words where `tokenize` does not: English, its default, Chinese and the like, or others.
+        tokenize: `english`, letters a to z and digits as in ROUGE-1.5.5, to which all other letters are gaps; `words`, of
+            any script; or `characters`.
+        stem: Porter's stemmer, as the literature on CNN/DailyMail uses it; by default where the words are English.
+        kinds: `rouge1` to `rouge9`; `rougeL`, for which a summary is one sequence; `rougeLsum`, by sentences, which must
+            be on lines of their own.
+
+    Returns:
+        For each kind `score` (F1), `precision`, `recall`, and `signature`. Of several references the best one counts.
+
+    Raises:
+        ImportError: `rouge-score` is not installed.
+        ValueError, TypeError: see `check_pairs`; an option has a value that it cannot have.
+    """
+    settings = RougeSettings(target_lang, tokenize, stem, kinds)
+    hypotheses, references = check_pairs(hypotheses, references)
+    signature, documents = settings.signature(references), settings.documents(hypotheses, references)
+    means = {kind: values.mean(axis=0).tolist() for kind, values in documents.items()}
+    return {
+        kind: {"score": f1, "precision": precision, "recall": recall, "signature": signature}
+        for kind, (precision, recall, f1) in means.items()
+    }
+
+
 def word_splitter(target_lang: str | None, tokenized: bool, compound_split: bool) -> Callable[[list[str]], list[str]]:
     language = language_subtag(target_lang) or "en"
     if language in UNSPACED and not tokenized:
@@ -320,8 +441,22 @@ class TokenizedBLEU(TextMetric):
     option_names = ("target_lang", "lowercase", "tokenized", "compound_split")
 
 
+def flat_rouge(hypotheses: Sequence[str], references: References, **options: Any) -> dict[str, Any]:
+    scores = rouge(hypotheses, references, **options)
+    means = {kind: values["score"] for kind, values in scores.items()}
+    return {**means, "signature": next(iter(scores.values()))["signature"]}
+
+
+class Rouge(TextMetric):
+    """`rouge`, with its options, as one number for each kind and the signature."""
+
+    name = "rouge"
+    function = staticmethod(flat_rouge)
+    option_names = ("target_lang", "tokenize", "stem", "kinds")
+
+
 METRICS: dict[str, type[TextMetric]] = {
-    metric.name: metric for metric in (SacreBLEU, ChrF, TranslationEditRate, TokenizedBLEU)
+    metric.name: metric for metric in (SacreBLEU, ChrF, TranslationEditRate, TokenizedBLEU, Rouge)
 }
 
 
@@ -401,7 +536,9 @@ def compute_metrics_factory(
 
 __all__ = [
     "METRICS",
+    "ROUGE_KINDS",
     "ChrF",
+    "Rouge",
     "SacreBLEU",
     "TokenizedBLEU",
     "TranslationEditRate",
@@ -409,6 +546,7 @@ __all__ = [
     "check_pairs",
     "chrf",
     "compute_metrics_factory",
+    "rouge",
     "ter",
     "tokenized_bleu",
 ]
