@@ -6,9 +6,13 @@ import re
 import pytest
 
 from hf_deepnmt.toy_summaries import (
+    _MEN,
+    _SURNAMES,
+    _WOMEN,
     MAX_SENTENCES,
     MIN_SENTENCES,
     generate_documents,
+    main,
     toy_summaries,
     write_toy_summaries,
 )
