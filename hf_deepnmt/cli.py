@@ -106,7 +106,7 @@ def train(recipe: Path, overrides: Overrides = None):
 
     try:
         run([str(recipe), *(overrides or [])])
-    except (ValueError, OSError) as error:
+    except (ValueError, OSError, ImportError) as error:
         fail(error)
 
 

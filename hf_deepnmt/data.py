@@ -1454,7 +1454,7 @@ class _Tokenization:
     tokenizer: PreTrainedTokenizerBase
     languages: Pair
     limits: tuple[int | None, int | None]
-    on_too_long: str
+    on_too_long: Pair
     columns: list[str]
     order: TargetOrder | None = None
 
@@ -1517,17 +1517,22 @@ class _Tokenization:
                 part.notice(f"{name} has no token but the end of sentence", row)
         if not long:
             return True
-        side = names.index(long[0])
-        if self.on_too_long == "error":
-            raise ValueError(
-                f"row {row}: the {long[0]} has {len(sides[side])} tokens, more than max_{long[0]}_length="
-                f'{self.limits[side]}; shorten it or pass on_too_long="skip" or "truncate"'
-            )
-        if self.on_too_long == "skip":
-            part.drop(f"{long[0]} longer than {self.limits[side]} tokens", row)
-            return False
+        found = {name: self.on_too_long[names.index(name)] for name in long}
+        for name, choice in found.items():
+            side = names.index(name)
+            if choice == "error":
+                raise ValueError(
+                    f"row {row}: the {name} has {len(sides[side])} tokens, more than max_{name}_length="
+                    f'{self.limits[side]}; shorten it or pass on_too_long="skip" or "truncate"'
+                )
+            if choice == "skip":
+                part.drop(f"{name} longer than {self.limits[side]} tokens", row)
+                return False
         for name in long:
-            part.notice(f"{name} truncated to {self.limits[names.index(name)]} tokens", row)
+            side = names.index(name)
+            part.notice(f"{name} truncated to {self.limits[side]} tokens", row)
+            cut = f"cut {name} tokens"
+            part.counts[cut] = part.counts.get(cut, 0) + len(sides[side]) - self.limits[side]
         return True
 
     def _cut(self, name: str, ids: list[int]) -> list[int]:
@@ -1572,7 +1577,7 @@ def tokenize_pairs(
     *,
     max_source_length: int | None = None,
     max_target_length: int | None = None,
-    on_too_long: str = "skip",
+    on_too_long: str | Pair = "skip",
     remove_columns: Sequence[str] = (),
     target_order: TargetOrder | None = None,
     num_proc: int | None = None,
@@ -1585,9 +1590,9 @@ def tokenize_pairs(
 
     Args:
         max_source_length, max_target_length: Most tokens per side, the end-of-sentence token included.
-        on_too_long: "skip" drops the pair, "error" stops at it, "truncate" cuts: a cut source still ends in the
-            end-of-sentence token, a cut target does not, as the sentence goes on. The column `alignment` is left as it
-            is; target positions drop links to what was cut.
+        on_too_long: "skip" drops the pair, "error" stops at it, "truncate" cuts; or two of these, for source and target. A
+            cut source still ends in the end-of-sentence token, a cut target does not, as the sentence goes on. The column
+            `alignment` is left as it is; target positions drop links to what was cut.
         remove_columns: Columns to leave out; all others, `translation` included, stay.
         target_order: How the links of the column `alignment` give the source tokens their supervised positions, see
             `hf_deepnmt.target_order`. A pair without links gets `NO_POSITION` throughout, which is noticed.
@@ -1599,7 +1604,11 @@ def tokenize_pairs(
             there are no links or no character offsets for `target_order`.
     """
     languages = pair_languages(dataset, source_lang, target_lang)
-    _check_choice("on_too_long", on_too_long, ("skip", "error", "truncate"))
+    choices = (on_too_long, on_too_long) if isinstance(on_too_long, str) else tuple(on_too_long)
+    if len(choices) != 2:
+        raise ValueError(f"on_too_long={on_too_long!r} must be one choice, or two for source and target")
+    for choice in choices:
+        _check_choice("on_too_long", choice, ("skip", "error", "truncate"))
     for name, most in (("max_source_length", max_source_length), ("max_target_length", max_target_length)):
         if most is not None and most < 2:
             raise ValueError(f"{name}={most} leaves no room for a token and the end of sentence; use at least 2")
@@ -1617,7 +1626,7 @@ def tokenize_pairs(
         )
     _check_end_of_sentence(tokenizer)
     limits = (max_source_length, max_target_length)
-    transform = _Tokenization(tokenizer, languages, limits, on_too_long, columns, target_order)
+    transform = _Tokenization(tokenizer, languages, limits, choices, columns, target_order)
     features = Features({**{name: dataset.features[name] for name in columns}, **added})
     result, step = _rewrite(dataset, transform, features, cache_dir, "tokens", num_proc)
     _finish("tokenising", step, report)

@@ -1,4 +1,4 @@
-"""Translating whole files, scoring them, and comparing systems; every result can be written as JSON."""
+"""Translating or summarising whole files, scoring them, and comparing systems; every result can be written as JSON."""
 
 from __future__ import annotations
 
@@ -9,26 +9,24 @@ import re
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
-import sacrebleu.significance
 import torch
 from datasets import Dataset
-from sacrebleu.metrics import CHRF
 from torch.nn.utils.rnn import pad_sequence
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import logging
 
 from .data import count_lines, iter_lines, pair_languages
-from .metrics import UNSPACED, References, bleu, bleu_metric, check_pairs, chrf, language_subtag, reference_sets
-from .metrics import tokenized_bleu as score_tokenized_bleu
+from .metrics import References, check_pairs
 from .models.generation_deepnmt import FAIRSEQ, LENGTH_PENALTY_FORMS
-from .models.pipeline_seq2seq import CallReport
-from .models.pipeline_translation import TranslationPipeline
+from .models.pipeline_seq2seq import CallReport, Seq2SeqPipeline, plural
 from .provenance import run_info, write_results, write_text
+from .significance import DEFAULT_SEED, paired_bootstrap
+from .tasks import evaluate_summaries, evaluate_translations, task_named
 
 
 logger = logging.get_logger(__name__)
@@ -36,7 +34,6 @@ logger = logging.get_logger(__name__)
 LINE_BREAKS = re.compile(r"[\r\n]+")
 DEFAULT_BEAMS = 5
 DEFAULT_MAX_TOKENS = 4096
-DEFAULT_SEED = 12345
 
 Texts = str | Path | Sequence[str]
 Translation = str | list[dict[str, Any]]
@@ -72,6 +69,7 @@ def translate_lines(
     tokenizer: PreTrainedTokenizerBase,
     lines: Iterable[str],
     *,
+    task: str = "translation",
     num_beams: int = DEFAULT_BEAMS,
     length_penalty: float = 1.0,
     max_tokens: int = DEFAULT_MAX_TOKENS,
@@ -94,23 +92,25 @@ def translate_lines(
     ```
 
     Args:
+        task: `translation`, or `summarization`, where lines are documents and results those of `SummarizationPipeline`.
         max_tokens: largest batch, in padded source tokens; a longer sentence is a batch of its own.
         num_return_sequences, return_scores: with several hypotheses or scores, the item for a line is a list of
-            `{"translation_text": ..., "score": ...}`, best first; scores as in `TranslationPipeline`.
+            `{"translation_text": ..., "score": ...}`, best first; scores as in the pipeline.
         chunk_size: lines that are in memory at once.
         progress: shows a bar, unless progress bars are switched off in Transformers.
         report: counts sentences, translations that hit the length limit, and cut tokens; blank lines do not count.
             Without one, a warning gives the counts at the end.
-        options: all others of `TranslationPipeline`, and through it of `generate`: `src_lang`, `truncation`,
-            `max_new_tokens`, `early_stopping`, `length_penalty_form`, ... Without a limit, n source tokens give at most
-            2n + 50.
+        options: all others of the pipeline, and through it of `generate`: `src_lang`, `truncation`, `max_new_tokens`,
+            `early_stopping`, `length_penalty_form`, ... Without a limit, n source tokens give at most 2n + 50 in a
+            translation, n in a summary.
 
     Raises:
         TypeError: a line is no string; the message has its index.
-        ValueError: a sentence is too long for the model, and options that contradict each other.
+        ValueError: a sentence is too long for the model, there is no such task, or options contradict each other.
     """
-    pipe = TranslationPipeline(model=model, tokenizer=tokenizer, device=model.device)
-    tally = CallReport(streaming=False) if report is None else report
+    kind = task_named(task)
+    pipe = make_pipe(model, tokenizer, task)
+    tally = pipe.new_report(streaming=False) if report is None else report
     options |= {"num_beams": num_beams, "length_penalty": length_penalty, "return_scores": return_scores}
     decoder = LineDecoder(pipe, max_tokens, tally, {**options, "num_return_sequences": num_return_sequences})
     is_plain = num_return_sequences == 1 and not return_scores
@@ -119,10 +119,14 @@ def translate_lines(
         source, start = iter(lines), 0
         while chunk := list(islice(source, chunk_size)):
             for records in decoder.translate(chunk, start, bar):
-                yield records[0]["translation_text"] if is_plain else records
+                yield records[0][kind.text_key] if is_plain else records
             start += len(chunk)
     if report is None:
         tally.warn()
+
+
+def make_pipe(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, task: str) -> Seq2SeqPipeline:
+    return task_named(task).pipeline(model=model, tokenizer=tokenizer, task=task, device=model.device)
 
 
 @contextmanager
@@ -138,7 +142,7 @@ def evaluation_mode(model: PreTrainedModel) -> Iterator[None]:
 class LineDecoder:
     """The chunks of `translate_lines`."""
 
-    def __init__(self, pipe: TranslationPipeline, max_tokens: int, report: CallReport, options: dict[str, Any]):
+    def __init__(self, pipe: Seq2SeqPipeline, max_tokens: int, report: CallReport, options: dict[str, Any]):
         for name, value in (("num_beams", options["num_beams"]), ("max_tokens", max_tokens)):
             if value < 1:
                 raise ValueError(f"`{name}` must be at least 1, got {value}")
@@ -148,7 +152,8 @@ class LineDecoder:
             )
         self.pipe, self.report = pipe, report
         self.budget = max_tokens
-        self.blank = {"translation_text": "", **({"score": 0.0} if options["return_scores"] else {})}
+        self.text_key = f"{pipe.result_name}_text"
+        self.blank = {self.text_key: "", **({"score": 0.0} if options["return_scores"] else {})}
         self.returned = options["num_return_sequences"]
         self.preprocessing, self.forwarding, self.postprocessing = pipe._sanitize_parameters(**options)
         self.postprocessing["report"] = report
@@ -180,7 +185,7 @@ class LineDecoder:
         return [self.single_line(self.pipe.postprocess(row, **self.postprocessing)) for row in rows]
 
     def single_line(self, records: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        return [{**record, "translation_text": LINE_BREAKS.sub(" ", record["translation_text"])} for record in records]
+        return [{**record, self.text_key: LINE_BREAKS.sub(" ", record[self.text_key])} for record in records]
 
 
 def budget_batches(lengths: Sequence[int], budget: int) -> Iterator[list[int]]:
@@ -191,141 +196,6 @@ def budget_batches(lengths: Sequence[int], budget: int) -> Iterator[list[int]]:
         size = max(1, budget // max(1, lengths[order[start]]))
         yield order[start : start + size]
         start += size
-
-
-def evaluate_translations(
-    hypotheses: Sequence[str],
-    references: References,
-    sources: Sequence[str] | None = None,
-    *,
-    target_lang: str | None = None,
-    lowercase: bool = False,
-    tokenize: str | None = None,
-    tokenized: bool = False,
-    compound_split: bool = False,
-) -> dict[str, Any]:
-    """
-    Scores and sizes of translated text.
-
-    Args:
-        lowercase, tokenize: for BLEU and chrF, as in `metrics.bleu`.
-        tokenized, compound_split: for the tokenised, lower-cased BLEU, as in `metrics.tokenized_bleu`.
-
-    Returns:
-        `bleu`, `chrf` and, where the language has spaces between words, `tokenized_bleu`, each with `score` and
-        `signature`; numbers of `sentences`, words, blank lines and `copied_lines` (the source itself); `length_ratio`,
-        tokens of the hypotheses over those of the references, as BLEU counts them.
-
-    Raises:
-        ValueError, TypeError: as `metrics.check_pairs`, for the sources too.
-    """
-    hypotheses, lists = check_pairs(hypotheses, references)
-    if sources is not None:
-        sources, _ = check_sources(sources, hypotheses)
-    scores = {
-        "bleu": bleu(hypotheses, lists, target_lang=target_lang, lowercase=lowercase, tokenize=tokenize),
-        "chrf": chrf(hypotheses, lists, lowercase=lowercase),
-    }
-    if tokenized or language_subtag(target_lang) not in UNSPACED:
-        options = {"target_lang": target_lang, "tokenized": tokenized, "compound_split": compound_split}
-        scores["tokenized_bleu"] = score_tokenized_bleu(hypotheses, lists, **options)
-    reference_length = scores["bleu"]["ref_len"]
-    return {
-        **scores,
-        **corpus_sizes(hypotheses, lists, sources),
-        "length_ratio": scores["bleu"]["sys_len"] / reference_length if reference_length else None,
-    }
-
-
-def check_sources(sources: Sequence[str], hypotheses: list[str]) -> tuple[list[str], list[list[str]]]:
-    sources = list(sources)
-    if len(sources) != len(hypotheses):
-        raise ValueError(f"{len(sources)} source sentences but {len(hypotheses)} hypotheses: pass one for each")
-    return check_pairs(sources, sources)
-
-
-def corpus_sizes(hypotheses: list[str], references: list[list[str]], sources: list[str] | None) -> dict[str, int]:
-    first = [texts[0] for texts in references]
-    sizes = {"sentences": len(hypotheses)}
-    for name, texts in (("hypothesis", hypotheses), ("reference", first), ("source", sources)):
-        if texts is not None:
-            sizes[f"{name}_words"] = sum(len(text.split()) for text in texts)
-            sizes[f"blank_{name}_lines"] = sum(not text.strip() for text in texts)
-    if sources is not None:
-        pairs = zip(sources, hypotheses, strict=True)
-        sizes["copied_lines"] = sum(bool(source.strip()) and source.strip() == text.strip() for source, text in pairs)
-    return sizes
-
-
-def paired_bootstrap(
-    hypotheses: Sequence[str],
-    baseline: Sequence[str],
-    references: References,
-    *,
-    n: int = 1000,
-    seed: int = DEFAULT_SEED,
-    target_lang: str | None = None,
-    lowercase: bool = False,
-    tokenize: str | None = None,
-) -> dict[str, Any]:
-    """
-    Paired bootstrap resampling (Koehn, 2004) of BLEU and chrF, by sacreBLEU.
-
-    Returns:
-        `test`, `n`, `seed`, and `metrics`: for `bleu` and `chrf` the `delta` (hypotheses minus baseline), its
-        two-sided `p_value`, the `signature`, and for `system` and `baseline` the `score`, the `mean` of the resamples,
-        and the bounds `low` and `high` of the 95 % confidence interval around it. Equal hypotheses have p-value 1.
-
-    Raises:
-        ValueError: counts differ, `n` or `seed` is not positive.
-    """
-    if n < 1 or seed < 1:
-        raise ValueError(f"`n` and `seed` must be at least 1, got {n} and {seed}")
-    hypotheses, lists = check_pairs(hypotheses, references)
-    baseline, _ = check_pairs(baseline, references)
-    metrics = {"bleu": bleu_metric(target_lang, lowercase, tokenize), "chrf": CHRF(lowercase=lowercase)}
-    with sacrebleu_seed(seed):
-        systems = [("baseline", baseline), ("system", hypotheses)]
-        test = sacrebleu.significance.PairedTest(systems, metrics, reference_sets(lists), test_type="bs", n_samples=n)
-        signatures, scores = test()
-    names = dict(zip(metrics, signatures, strict=True))
-    return {
-        "test": "paired bootstrap resampling",
-        "n": n,
-        "seed": seed,
-        "metrics": {
-            name: comparison(*scores[key], str(signatures[key]), hypotheses == baseline) for name, key in names.items()
-        },
-    }
-
-
-@contextmanager
-def sacrebleu_seed(seed: int) -> Iterator[None]:
-    # The resampling reads its seed from there, at the start and again for the baseline.
-    before = os.environ.get("SACREBLEU_SEED")
-    os.environ["SACREBLEU_SEED"] = str(seed)
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ["SACREBLEU_SEED"]
-        else:
-            os.environ["SACREBLEU_SEED"] = before
-
-
-def comparison(baseline: Any, system: Any, signature: str, are_equal: bool) -> dict[str, Any]:
-    results = {
-        name: {
-            "score": float(result.score),
-            "mean": float(result.mean),
-            "low": float(result.mean - result.ci),
-            "high": float(result.mean + result.ci),
-        }
-        for name, result in (("system", system), ("baseline", baseline))
-    }
-    # No resample of equal systems differs, which the formula takes for the rarest event.
-    p_value = 1.0 if are_equal else float(system.p_value)
-    return {**results, "delta": float(system.score - baseline.score), "p_value": p_value, "signature": signature}
 
 
 def read_texts(texts: Texts) -> list[str]:
@@ -376,14 +246,50 @@ def language_of(texts: Any) -> str | None:
 
 @dataclass(frozen=True)
 class Scoring:
-    """The keywords of `evaluate_translations` and `paired_bootstrap`."""
+    """
+    How a task's texts are scored and compared.
 
-    lowercase: bool = False
-    tokenize: str | None = None
-    tokenized: bool = False
-    compound_split: bool = False
+    Args:
+        options: keywords of the task's `evaluate` and `compare`.
+
+    Raises:
+        ValueError: there is no such task, or it has no such option.
+    """
+
+    task: str = "translation"
+    options: dict[str, Any] = field(default_factory=dict)
     n_bootstrap: int = 1000
     seed: int = DEFAULT_SEED
+
+    def __post_init__(self):
+        known = task_named(self.task).options
+        for name, value in self.options.items():
+            # an option that is left at its default says nothing
+            if name not in known and value not in (None, False):
+                raise ValueError(
+                    f"`{name}` says nothing for {self.task}, which takes {', '.join(known)}: leave it out"
+                )
+
+    def chosen(self, names: Sequence[str]) -> dict[str, Any]:
+        return {name: self.options[name] for name in names if name in self.options}
+
+    def check(self, target_lang: str | None):
+        """What would fail while scoring fails here."""
+        task = task_named(self.task)
+        task.check(target_lang, **self.chosen(task.options))
+
+    def scores(
+        self, hypotheses: list[str], references: References, sources: list[str] | None, target_lang: str | None
+    ) -> dict[str, Any]:
+        task = task_named(self.task)
+        return task.evaluate(hypotheses, references, sources, target_lang=target_lang, **self.chosen(task.options))
+
+    def comparison(
+        self, hypotheses: list[str], baseline: list[str], references: References, target_lang: str | None
+    ) -> dict[str, Any]:
+        task = task_named(self.task)
+        options = {"n": self.n_bootstrap, "seed": self.seed, "target_lang": target_lang}
+        return task.compare(hypotheses, baseline, references, **options, **self.chosen(task.compare_options))
 
 
 @dataclass(frozen=True)
@@ -426,29 +332,11 @@ class EvaluationSet:
         }
 
     def results(self, hypotheses: list[str], scoring: Scoring) -> dict[str, Any]:
-        scores = evaluate_translations(
-            hypotheses,
-            self.references,
-            self.sources,
-            target_lang=self.languages[1],
-            lowercase=scoring.lowercase,
-            tokenize=scoring.tokenize,
-            tokenized=scoring.tokenized,
-            compound_split=scoring.compound_split,
-        )
+        scores = scoring.scores(hypotheses, self.references, self.sources, self.languages[1])
         return {"data": {self.name: self.facts()}, "scores": {self.name: scores}, "run": run_info(scoring.seed)}
 
     def compare(self, hypotheses: list[str], baseline: list[str], label: str | None, scoring: Scoring):
-        result = paired_bootstrap(
-            hypotheses,
-            baseline,
-            self.references,
-            n=scoring.n_bootstrap,
-            seed=scoring.seed,
-            target_lang=self.languages[1],
-            lowercase=scoring.lowercase,
-            tokenize=scoring.tokenize,
-        )
+        result = scoring.comparison(hypotheses, baseline, self.references, self.languages[1])
         return {self.name: {"baseline": label, **result}}
 
 
@@ -461,6 +349,7 @@ def evaluate_model(
     source: Texts | Dataset,
     reference: Texts | Sequence[Path] | None = None,
     *,
+    task: str = "translation",
     tokenizer: str | Path | PreTrainedTokenizerBase | None = None,
     name: str | None = None,
     source_lang: str | None = None,
@@ -476,6 +365,7 @@ def evaluate_model(
     tokenize: str | None = None,
     tokenized: bool = False,
     compound_split: bool = False,
+    stem: bool | None = None,
     baseline: Texts | None = None,
     n_bootstrap: int = 1000,
     seed: int = DEFAULT_SEED,
@@ -485,7 +375,7 @@ def evaluate_model(
     **options,
 ) -> dict[str, Any]:
     """
-    Translate a test set and score the translations.
+    Translate or summarise a test set and score the result.
 
     ```python
     >>> results = evaluate_model("checkpoint-de-en", "test.de", "test.en", results_path="r.json")  # doctest: +SKIP
@@ -493,38 +383,48 @@ def evaluate_model(
     ```
 
     Args:
+        task: `translation` or `summarization`, a key of `tasks.TASKS`.
         source, reference: files, or sequences of strings. Several references: a list of `Path`s, or of lists, one for
             each sentence. Or the source is a dataset with a `translation` column, and no reference is given.
         name: what the test set is called in the results; by default as its reference file, or `test`.
         source_lang, target_lang: columns of a dataset; for scoring and the results otherwise. Unset, file names tell.
-        lowercase, tokenize, tokenized, compound_split: as in `evaluate_translations`.
-        baseline: another system for `paired_bootstrap`: a model folder, a file of hypotheses, or a list of them.
+        lowercase, tokenize, tokenized, compound_split: for translations, as in `evaluate_translations`.
+        tokenize, stem: for summaries, as in `evaluate_summaries`.
+        baseline: another system for paired bootstrap resampling: a model folder, a file of hypotheses, or a list of them.
         seed: of the bootstrap, and of sampling if `options` ask for it.
         hypotheses_path, results_path: files to write, one hypothesis a line and JSON.
         options: go to `translate_lines`.
 
     Returns:
-        What is written to `results_path`: `model`, `decoding`, `time`, `run` (see `provenance.run_info`), and, under
-        the name of the test set, `data`, `scores` (see `evaluate_translations`) and with a baseline `significance`.
+        What is written to `results_path`: `task`, `model`, `decoding`, `time`, `run` (see `provenance.run_info`), and,
+        under the name of the test set, `data`, `scores` (see `evaluate_translations` and `evaluate_summaries`) and with a
+        baseline `significance`.
 
     Raises:
-        ValueError: counts of lines differ; it is raised before any model is loaded.
+        ValueError: counts of lines differ, or an option is not for the task; it is raised before any model is loaded.
     """
     data = EvaluationSet.read(source, reference, source_lang, target_lang, name)
-    scoring = Scoring(lowercase, tokenize, tokenized, compound_split, n_bootstrap, seed)
+    scores = {"lowercase": lowercase, "tokenize": tokenize, "tokenized": tokenized, "compound_split": compound_split}
+    scoring = Scoring(task, {**scores, "stem": stem}, n_bootstrap, seed)
     other_is_model = isinstance(baseline, (str, Path)) and Path(baseline).is_dir()
     if baseline is not None and not other_is_model:
         check_line_counts(source=data.sources, baseline=baseline)
-    # A missing segmenter must not be found out after hours of decoding.
-    bleu_metric(data.languages[1], lowercase, tokenize)
+    # A missing segmenter or package must not be found out after hours of decoding.
+    scoring.check(data.languages[1])
     loading = {"dtype": dtype, "attn_implementation": attn_implementation, "device": device}
     loading["trust_remote_code"] = trust_remote_code
-    decoding = {"num_beams": num_beams, "length_penalty": length_penalty, "max_tokens": max_tokens, **options}
+    decoding = {
+        "task": task,
+        "num_beams": num_beams,
+        "length_penalty": length_penalty,
+        "max_tokens": max_tokens,
+        **options,
+    }
     system = load_model(model, tokenizer, **loading)
     hypotheses, run = timed_translation(*system, data.sources, decoding, seed, progress)
     if hypotheses_path is not None:
         write_text(Path(hypotheses_path), "".join(f"{line}\n" for line in hypotheses))
-    results = {"model": model_facts(system[0], model), **run, **data.results(hypotheses, scoring)}
+    results = {"task": task, "model": model_facts(system[0], model), **run, **data.results(hypotheses, scoring)}
     if baseline is not None:
         if other_is_model:
             other = timed_translation(*load_model(baseline, **loading), data.sources, decoding, seed, progress)[0]
@@ -546,6 +446,7 @@ def evaluate_hypotheses(
     reference: Texts | Sequence[Path],
     source: Texts | None = None,
     *,
+    task: str = "translation",
     name: str | None = None,
     source_lang: str | None = None,
     target_lang: str | None = None,
@@ -553,17 +454,20 @@ def evaluate_hypotheses(
     tokenize: str | None = None,
     tokenized: bool = False,
     compound_split: bool = False,
+    stem: bool | None = None,
     baseline: Texts | None = None,
     n_bootstrap: int = 1000,
     seed: int = DEFAULT_SEED,
     results_path: str | Path | None = None,
 ) -> dict[str, Any]:
-    """Score translations that exist already; arguments and results as in `evaluate_model`, without `time`."""
+    """Score translations or summaries that exist already; arguments and results as in `evaluate_model`, without `time`."""
     check_line_counts(hypotheses=hypotheses, reference=reference, source=source, baseline=baseline)
     data = EvaluationSet.read(source, reference, source_lang, target_lang, name)
-    scoring = Scoring(lowercase, tokenize, tokenized, compound_split, n_bootstrap, seed)
+    scores = {"lowercase": lowercase, "tokenize": tokenize, "tokenized": tokenized, "compound_split": compound_split}
+    scoring = Scoring(task, {**scores, "stem": stem}, n_bootstrap, seed)
     lines = read_texts(hypotheses)
-    results = {"model": None, "hypotheses": file_name(hypotheses), "decoding": None, **data.results(lines, scoring)}
+    results = {"task": task, "model": None, "hypotheses": file_name(hypotheses), "decoding": None}
+    results |= data.results(lines, scoring)
     if baseline is not None:
         results["significance"] = data.compare(lines, read_texts(baseline), file_name(baseline), scoring)
     if results_path is not None:
@@ -582,7 +486,8 @@ def timed_translation(
     """Hypotheses, and `decoding` and `time` of the results."""
     if decoding.get("do_sample"):
         torch.manual_seed(seed)
-    report = CallReport(streaming=False)
+    pipe = make_pipe(model, tokenizer, decoding["task"])
+    report = pipe.new_report(streaming=False)
     start = time.perf_counter()
     hypotheses = list(translate_lines(model, tokenizer, sources, progress=progress, report=report, **decoding))
     seconds = time.perf_counter() - start
@@ -590,9 +495,9 @@ def timed_translation(
     tokens = sum(len(ids) for ids in tokenizer(text_target=hypotheses, verbose=False)["input_ids"])
     return hypotheses, {
         "decoding": {
-            **decoding_settings(model, tokenizer, decoding),
-            "unfinished_translations": report.unfinished,
-            "cut_sentences": report.cut_inputs,
+            **decoding_settings(pipe, decoding),
+            f"unfinished_{plural(pipe.output)}": report.unfinished,
+            f"cut_{plural(pipe.item)}": report.cut_inputs,
         },
         "time": {
             "seconds": round(seconds, 3),
@@ -602,15 +507,14 @@ def timed_translation(
     }
 
 
-def decoding_settings(
-    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, decoding: Mapping[str, Any]
-) -> dict[str, Any]:
-    pipe = TranslationPipeline(model=model, tokenizer=tokenizer, device=model.device)
+def decoding_settings(pipe: Seq2SeqPipeline, decoding: Mapping[str, Any]) -> dict[str, Any]:
+    decoding = {name: value for name, value in decoding.items() if name != "task"}
     limit = pipe.stated_limit(pipe._prepare_generate_kwargs(dict(decoding)))
+    model = pipe.model
     form = getattr(model.generation_config, "length_penalty_form", FAIRSEQ)
     defaults = {"early_stopping": bool(model.generation_config.early_stopping), "length_penalty_form": form}
     plain = {key: value if isinstance(value, (bool, int, float)) else str(value) for key, value in decoding.items()}
-    return {**defaults, **plain, "max_new_tokens": "2n+50" if limit is None else limit}
+    return {**defaults, **plain, "max_new_tokens": pipe.default_limit if limit is None else limit}
 
 
 def model_facts(model: PreTrainedModel, origin: Any) -> dict[str, Any]:
@@ -713,6 +617,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 __all__ = [
     "evaluate_hypotheses",
     "evaluate_model",
+    "evaluate_summaries",
     "evaluate_translations",
     "load_model",
     "main",

@@ -48,8 +48,8 @@ from transformers.utils import logging
 from .batching import Seq2SeqCollator, TokenBudgetBatchSampler, column_lengths
 from .checkpoints import average_checkpoints, best_checkpoints, last_checkpoints
 from .gradient_norms import GradientNormCallback
-from .metrics import bleu, chrf
 from .schedules import inverse_sqrt_schedule, noam_peak
+from .tasks import TASKS, task_named
 
 
 if TYPE_CHECKING:
@@ -58,6 +58,9 @@ if TYPE_CHECKING:
 logger = logging.get_logger(__name__)
 
 IGNORED_LABEL = -100
+BEST_SCORES = {"bleu": "BLEU", "rougeL": "ROUGE-L"}
+# Scores that need text, of any task.
+TEXT_SCORES = {score for task in TASKS.values() for score in task.scores}
 AVERAGE_FOLDER = "averaged"
 _HELPER_COLUMNS = {"source_length", "target_length"}
 _DEFAULT_BATCH_SIZE = 8
@@ -76,12 +79,14 @@ class DeepNMTTrainingArguments(Seq2SeqTrainingArguments):
         learning_rate: the peak. Unset (or "noam"), it is `learning_rate_factor * (d_model * warmup_steps)^-0.5`.
         lr_scheduler_type: `inverse_sqrt` is the schedule of Vaswani et al. (2017, section 5.3), whose first update
             already has a rate above 0; the others are Transformers' own.
-        predict_with_generate: translate at each evaluation and log BLEU and chrF. False leaves the loss.
+        task: `translation` or `summarization`, a key of `tasks.TASKS`; it decides the scores of evaluations.
+        predict_with_generate: translate at each evaluation and log BLEU and chrF, or for summaries ROUGE. False leaves the
+            loss.
         generation_num_beams: beams at evaluation, 1 is greedy.
         eval_max_tokens: budget of an evaluation batch, divided by the beams; unset, `max_tokens`.
         eval_max_sentences: translate at most so many sentences, evenly spaced over the set; None translates all. The
             loss is always that of the whole set.
-        target_lang: code of the target language, for the tokenisation of BLEU and to find the reference.
+        target_lang: code of the target language, for the words that scores count and to find the reference.
         encoder_l2: L2 penalty on the matrices of the encoder, not on its norms, biases and embeddings: `encoder_l2 * w` is
             added to their gradients before Adam sees them (Wei et al., 2020, Table 2: 1e-5 for 72 layers). It takes the
             place of `weight_decay`, which AdamW keeps out of the gradients, in these matrices only.
@@ -91,8 +96,8 @@ class DeepNMTTrainingArguments(Seq2SeqTrainingArguments):
         keep_last: checkpoints to keep; the same as `save_total_limit`.
         average_last, average_best: after training, average so many checkpoints into `output_dir/averaged`; `best` is
             by `metric_for_best_model`.
-        early_stopping_patience: stop after so many evaluations without a better `metric_for_best_model`, which is BLEU
-            unless set otherwise.
+        early_stopping_patience: stop after so many evaluations without a better `metric_for_best_model`, which is BLEU,
+            or for summaries ROUGE-L, unless set otherwise.
 
     Raises:
         ValueError: arguments contradict each other or would change the result without a word; says what to do.
@@ -107,7 +112,10 @@ class DeepNMTTrainingArguments(Seq2SeqTrainingArguments):
     adam_beta2: float = field(default=0.98, metadata={"help": "Beta2 of Adam."})
     adam_epsilon: float = field(default=1e-9, metadata={"help": "Epsilon of Adam."})
     use_cache: bool = field(default=True, metadata={"help": "What the saved config says; training needs no cache."})
-    predict_with_generate: bool = field(default=True, metadata={"help": "BLEU and chrF at each evaluation."})
+    task: str = field(default="translation", metadata={"help": "translation or summarization."})
+    predict_with_generate: bool = field(
+        default=True, metadata={"help": "BLEU and chrF, or ROUGE, at each evaluation."}
+    )
     generation_num_beams: int | None = field(default=1, metadata={"help": "Beams at evaluation."})
     eval_max_tokens: int | None = field(default=None, metadata={"help": "Padded tokens of an evaluation batch."})
     eval_max_sentences: int | None = field(default=500, metadata={"help": "Sentences translated at evaluation."})
@@ -133,8 +141,9 @@ class DeepNMTTrainingArguments(Seq2SeqTrainingArguments):
                 self.save_total_limit not in (None, self.keep_last), "`keep_last` is `save_total_limit`: set one"
             )
             self.save_total_limit = self.keep_last
+        task = task_named(self.task)
         if self.metric_for_best_model is None and self.predict_with_generate and self._needs_metric():
-            self.metric_for_best_model = "eval_bleu"
+            self.metric_for_best_model = f"eval_{task.best}"
         super().__post_init__()
         self._check_numbers()
         self._check_batching()
@@ -222,7 +231,7 @@ class DeepNMTTrainingArguments(Seq2SeqTrainingArguments):
         for name in ("average_best", "early_stopping_patience"):
             refuse(bool(getattr(self, name)) and not evaluates, f"`{name}` needs evaluations: set `eval_strategy`")
         refuse(
-            metric.removeprefix("eval_") in ("bleu", "chrf") and not self.predict_with_generate,
+            metric.removeprefix("eval_") in TEXT_SCORES and not self.predict_with_generate,
             f"`metric_for_best_model='{metric}'` needs translations: set `predict_with_generate=True`",
         )
 
@@ -361,7 +370,7 @@ class DeepNMTTrainer(Seq2SeqTrainer):
         if train_dataset is not None and not (args.max_tokens is None and _is_stream(train_dataset)):
             self.training_columns(train_dataset)
         metric = (args.metric_for_best_model or "").removeprefix("eval_")
-        if metric in ("bleu", "chrf") and processing_class is None:
+        if metric in TEXT_SCORES and processing_class is None:
             raise ValueError(f"`metric_for_best_model` is {metric}, which needs a tokenizer: pass `processing_class`")
 
     def _add_callbacks(self) -> None:
@@ -638,7 +647,7 @@ class DeepNMTTrainer(Seq2SeqTrainer):
         **gen_kwargs: Any,
     ) -> dict[str, float]:
         """
-        Loss and perplexity per target token without smoothing, over the whole set, and BLEU and chrF of translations.
+        Loss and perplexity per target token without smoothing, over the whole set, and the scores of the task's outputs.
 
         Each sentence is read and translated once, on one of the processes. Scores are against the raw text in
         `translation`. The random state, train or eval mode and `generation_config` are as before afterwards, so
@@ -795,12 +804,13 @@ class DeepNMTTrainer(Seq2SeqTrainer):
         return options
 
     def _length_limit(self, options: Mapping[str, Any]) -> Callable[[int], int] | None:
-        """Most ids for a source of n tokens, 2n + 50 and the start; None where caller or model states a limit."""
+        """Most ids for a source of n tokens, those of the pipeline and the start; None where caller or model states some."""
         config, table = self.model.generation_config, getattr(self.model.config, "max_position_embeddings", None)
         stated = config.max_new_tokens is not None or config.max_length not in (None, table)
         if stated or {"max_length", "max_new_tokens"} & set(options):
             return None
-        return lambda tokens: min(2 * int(tokens) + 51, table or sys.maxsize)
+        new_tokens = task_named(self.args.task).pipeline.unstated_limits
+        return lambda tokens: min(new_tokens(int(tokens)) + 1, table or sys.maxsize)
 
     def _translation_scores(
         self, dataset: Any, rows: list[int], ids: list[list[int]], metrics: dict[str, float]
@@ -815,10 +825,7 @@ class DeepNMTTrainer(Seq2SeqTrainer):
         if references is None:
             return {}
         hypotheses = self.processing_class.batch_decode(ids, skip_special_tokens=True)
-        scores = {
-            "bleu": bleu(hypotheses, references, target_lang=self.args.target_lang),
-            "chrf": chrf(hypotheses, references),
-        }
+        scores = task_named(self.args.task).validate(hypotheses, references, target_lang=self.args.target_lang)
         metrics.update({name: score["score"] for name, score in scores.items()})
         self._show_samples(dataset, rows, hypotheses, references)
         return {f"{name}_signature": score["signature"] for name, score in scores.items()}
@@ -831,7 +838,7 @@ class DeepNMTTrainer(Seq2SeqTrainer):
         if labels is None:
             return None
         logger.warning_once(
-            "BLEU is against decoded labels, not raw text: keep the `translation` column in the evaluation data"
+            "Scores are against decoded labels, not raw text: keep the `translation` column in the evaluation data"
         )
         return self.processing_class.batch_decode(
             [_without_padding(row, IGNORED_LABEL) for row in labels], skip_special_tokens=True
@@ -960,7 +967,7 @@ def _output(outputs: Any, name: str) -> torch.Tensor | None:
 
 def plot_learning_curve(history: Sequence[Mapping[str, Any]] | str | Path, path: str | Path) -> Path:
     """
-    Draw training loss, validation loss and BLEU over the updates into an image file.
+    Draw training loss, validation loss and BLEU, or ROUGE-L, over the updates into an image file.
 
     Args:
         history: `trainer.state.log_history`, a `trainer_state.json`, or a folder that holds one.
@@ -974,18 +981,20 @@ def plot_learning_curve(history: Sequence[Mapping[str, Any]] | str | Path, path:
     if isinstance(history, (str, Path)):
         file = Path(history) / "trainer_state.json" if Path(history).is_dir() else Path(history)
         history = json.loads(file.read_text(encoding="utf-8"))["log_history"]
-    names = {"loss": "training loss", "eval_loss": "validation loss", "eval_bleu": "validation BLEU"}
+    best = next((name for name in BEST_SCORES if any(f"eval_{name}" in row for row in history)), "bleu")
+    label = BEST_SCORES[best]
+    names = {"loss": "training loss", "eval_loss": "validation loss", f"eval_{best}": f"validation {label}"}
     series = {name: [(row["step"], row[name]) for row in history if name in row] for name in names}
     if not any(series.values()):
-        raise ValueError("the history has neither losses nor BLEU: train with `logging_steps` or `eval_strategy` set")
+        raise ValueError("the history has neither losses nor BLEU or ROUGE-L: set `logging_steps` or `eval_strategy`")
     figure = Figure(figsize=(7, 4), layout="constrained")
     losses = figure.subplots()
     scores = losses.twinx()
     for (name, label), color in zip(names.items(), ("tab:blue", "tab:orange", "tab:green"), strict=True):
-        axis = scores if name == "eval_bleu" else losses
+        axis = scores if name == f"eval_{best}" else losses
         axis.plot(*zip(*series[name], strict=True) if series[name] else ([], []), label=label, color=color)
     losses.set(xlabel="updates", ylabel="loss per target token (nats)")
-    scores.set_ylabel("BLEU")
+    scores.set_ylabel(label)
     figure.legend(loc="outside upper center", ncols=len(names))
     figure.savefig(path, dpi=150)
     return Path(path)

@@ -40,12 +40,13 @@ from .data import (
     read_links,
     tokenize_pairs,
 )
-from .evaluation import evaluate_translations, translate_lines
+from .evaluation import translate_lines
 from .models import ARCHITECTURES
 from .models.generation_deepnmt import FAIRSEQ, check_length_penalty_form
 from .provenance import run_info, write_results
 from .reordering_analysis import order_measures
 from .target_order import NO_POSITION, TARGET_POSITIONS, TargetOrder
+from .tasks import task_named
 from .tokenization import target_size, train_tokenizer
 from .trainer import AVERAGE_FOLDER, DeepNMTTrainer, DeepNMTTrainingArguments
 
@@ -59,6 +60,7 @@ SECOND_PHASE_FOLDER = "second_phase"
 PROGRESS_FILE = "progress.json"
 LINKS_FOLDER = "links"
 GENERATED_CORPUS = "generated"
+GENERATED_SUMMARIES = "generated-summaries"
 GOLD_LINKS = "gold"
 
 
@@ -66,13 +68,17 @@ GOLD_LINKS = "gold"
 class DataSettings:
     """
     Args:
-        corpus: a name of `corpora.CORPORA`, or `generated` for the bundled German-English generator.
+        corpus: a name of `corpora.CORPORA`, or of a bundled generator: `generated` for German-English pairs,
+            `generated-summaries` for news stories with summaries.
         path: folder of the corpus on disk; without it the corpus comes from the Hub. Files below are looked up in it.
         train, validation, test: instead of a corpus, files (two line-aligned ones, or a table) or data set names.
-        size: pairs to generate (`generated`), or to keep of the training data.
+        source_lang, target_lang: the two languages, or the names of the two columns, for instance `document` and `summary`.
+        size: pairs to generate for training, or to keep of the training data.
         preprocess: prepare the text as the corpus's literature does (Moses tokens, lower case, length filters).
         clean: arguments of `clean_pairs`, for the training pairs; none of the held-out pairs stays among them.
         max_source_length, max_target_length: in tokens with the end token; longer training pairs are left out, counted.
+        truncate_source: cut longer sources to their first `max_source_length` tokens instead, those of held-out data too
+            and those of the saved model's pipeline with `truncation=True`; the report counts them.
         links: word links, from which each source token gets its supervised target position: files in Pharaoh format by
             split, whose line n belongs to line n of the split; or an aligner, `eflomal` or `fast_align`, which learns on
             the training pairs as they are after cleaning; or `gold`, the links that come with the data (the generated
@@ -94,6 +100,7 @@ class DataSettings:
     clean: dict[str, Any] | None = None
     max_source_length: int = 256
     max_target_length: int = 256
+    truncate_source: bool = False
     links: Any = None
     link_format: dict[str, Any] | None = None
     target_order: dict[str, Any] | None = None
@@ -166,21 +173,45 @@ class EvaluationSettings:
         length_penalty, length_penalty_form: exponent of the length penalty, and its form as in `generate`: `fairseq`
             (length^exponent) or `gnmt` (((5 + length) / 6)^exponent).
         max_tokens: padded source tokens a batch.
+        min_new_tokens, max_new_tokens: length limits of an output, in target tokens with its end; without them at most
+            2n + 50 for n source tokens in a translation, n in a summary.
+        no_repeat_ngram_size: 3 blocks trigrams of tokens from coming twice in an output (Paulus et al., 2018).
+        scoring: options of the task's scores: `lowercase`, `tokenize`, `tokenized` and `compound_split` of
+            `tasks.evaluate_translations`, or `tokenize` and `stem` of `tasks.evaluate_summaries`.
     """
 
     num_beams: int = 5
     length_penalty: float = 1.0
     length_penalty_form: str = FAIRSEQ
     max_tokens: int = 4096
+    min_new_tokens: int | None = None
+    max_new_tokens: int | None = None
+    no_repeat_ngram_size: int | None = None
+    scoring: dict[str, Any] | None = None
 
     def __post_init__(self):
         check_length_penalty_form(self.length_penalty_form)
+        for name in ("min_new_tokens", "max_new_tokens", "no_repeat_ngram_size"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f"`evaluation.{name}` must be at least 1 or unset, got {value}")
+        if None not in (self.min_new_tokens, self.max_new_tokens) and self.min_new_tokens > self.max_new_tokens:
+            raise ValueError(
+                f"`evaluation.min_new_tokens` ({self.min_new_tokens}) is above `evaluation.max_new_tokens` "
+                f"({self.max_new_tokens}): lower the one or raise the other"
+            )
+
+    def decoding(self) -> dict[str, Any]:
+        """Keywords of `translate_lines`; those that are not set are left out."""
+        values = {item.name: getattr(self, item.name) for item in dataclasses.fields(self) if item.name != "scoring"}
+        return {name: value for name, value in values.items() if value is not None}
 
 
 @dataclass
 class Recipe:
     """
     Args:
+        task: `translation` or `summarization`, a key of `tasks.TASKS`: which pipeline and which scores test the model.
         model: `model_type`, a row of `ARCHITECTURES`, and fields of its config; vocabulary sizes come from the tokenizer.
         training: fields of `DeepNMTTrainingArguments`.
         restart_adam: fields of `DeepNMTTrainingArguments` for a second phase, which goes on from the weights of the first
@@ -192,6 +223,7 @@ class Recipe:
     """
 
     description: str = ""
+    task: str = "translation"
     data: DataSettings = field(default_factory=DataSettings)
     tokenizer: TokenizerSettings = field(default_factory=TokenizerSettings)
     model: dict[str, Any] = field(default_factory=dict)
@@ -229,6 +261,8 @@ def recipe_from_dict(values: dict[str, Any], origin: str = "the recipe") -> Reci
         given = values.get(name) or {}
         refuse_unknown(given, field_names(section), f"`{name}` of {origin}")
         built[name] = section(**given)
+    task = task_named(values.get("task", "translation"))
+    refuse_unknown(built["evaluation"].scoring or {}, task.options, f"`evaluation.scoring` of {origin}")
     model_type = (values.get("model") or {}).get("model_type", "deepnmt")
     refuse_unknown([model_type], ARCHITECTURES, f"the table of architectures, asked by {origin},")
     config_fields = {
@@ -242,6 +276,8 @@ def recipe_from_dict(values: dict[str, Any], origin: str = "the recipe") -> Reci
         if name in values:
             given = values[name] or {}
             refuse_unknown(given, field_names(DeepNMTTrainingArguments), f"`{name}` of {origin}")
+            if "task" in given:
+                raise ValueError(f"`{name}` of {origin} has `task`, which is for the whole recipe: set it at the top")
             built[name] = {key: named_strategy(key, value) for key, value in given.items()}
     if values.get("restart_adam") is None:
         built["restart_adam"] = None
@@ -310,12 +346,21 @@ def load_data(settings: DataSettings, seed: int, reports: dict[str, DataReport])
             raise ValueError("the generated corpus brings its own word links: set `data.links` to `gold`")
         options = {"with_alignment": True} if settings.links == GOLD_LINKS else {}
         data = toy_corpus(train=settings.size or 20000, seed=seed, **options)
+    elif settings.corpus == GENERATED_SUMMARIES:
+        from .toy_summaries import DOCUMENT, SUMMARY, toy_summaries
+
+        if (settings.source_lang, settings.target_lang) != (DOCUMENT, SUMMARY):
+            raise ValueError(
+                f"the corpus {GENERATED_SUMMARIES} has the columns {DOCUMENT} and {SUMMARY}: set `data.source_lang` to "
+                f"{DOCUMENT} and `data.target_lang` to {SUMMARY}"
+            )
+        data = toy_summaries(train=settings.size or 6000, seed=seed)
     elif settings.corpus is not None:
         options = {"path": settings.path, "preprocess": settings.preprocess, "reports": reports}
         options |= {"links": links, "link_format": link_format}
         data = load_corpus(settings.corpus, settings.source_lang, settings.target_lang, **options)
     elif given["train"] is None:
-        names = ", ".join([GENERATED_CORPUS, *CORPORA])
+        names = ", ".join([GENERATED_CORPUS, *CORPORA, GENERATED_SUMMARIES])
         raise ValueError(f"`data` needs `corpus` (one of {names}) or `train`, `validation` and `test`")
     else:
         data = DatasetDict()
@@ -431,17 +476,22 @@ def prepare(recipe: Recipe, output: Path, seed: int) -> tuple[DatasetDict, Datas
         tokenizer.save_pretrained(folder)
     encoded = DatasetDict()
     for name, part in data.items():
-        limits = {}
+        limits: dict[str, Any] = {}
         if name == "train":
             limits = {
                 "max_source_length": recipe.data.max_source_length,
                 "max_target_length": recipe.data.max_target_length,
             }
+        if recipe.data.truncate_source:
+            limits |= {"max_source_length": recipe.data.max_source_length, "on_too_long": ("truncate", "skip")}
         step, order = DataReport(), recipe.data.order() if ALIGNMENT in part.column_names else None
         encoded[name] = tokenize_pairs(part, tokenizer, *languages, target_order=order, report=step, **limits)
         reports[name] = step if name not in reports or not reports[name].read else merged(reports[name], step)
         logger.info(f"{name}: {reports[name].summary()}")
     write_results(output / "data_report.json", {name: report.as_dict() for name, report in reports.items()})
+    if recipe.data.truncate_source:
+        # where the pipeline cuts, in this run and with the saved model; after encoding, which would warn of longer texts
+        tokenizer.model_max_length = recipe.data.max_source_length
     return data, encoded, tokenizer
 
 
@@ -477,6 +527,12 @@ def make_model(recipe: Recipe, tokenizer: PreTrainedTokenizerBase, bf16: bool = 
         **tokens,
         **fields,
     )
+    if recipe.data.truncate_source and config.max_position_embeddings < recipe.data.max_source_length:
+        raise ValueError(
+            f"`data.truncate_source` keeps {recipe.data.max_source_length} tokens of a source, but the model states "
+            f"{config.max_position_embeddings} positions, where its pipeline would cut: set "
+            f"`model.max_position_embeddings` to {recipe.data.max_source_length} or more"
+        )
     model = architecture.head(config)
     model.set_attn_implementation(implementation)
     return model
@@ -500,7 +556,7 @@ def training_arguments(recipe: Recipe, output: Path) -> DeepNMTTrainingArguments
     """The recipe's `training` fields; `bf16: auto` becomes what this machine is fast in."""
     # bf16 on a machine without an accelerator is refused unless the CPU is asked for by name
     places = {"output_dir": str(output), "use_cpu": not torch.accelerator.is_available()}
-    settings = {**places, "target_lang": recipe.data.target_lang, **recipe.training}
+    settings = {**places, "target_lang": recipe.data.target_lang, **recipe.training, "task": recipe.task}
     if settings.get("bf16") == "auto":
         settings["bf16"] = fast_bf16()
         logger.warning(f"bf16 is auto: training in {'bf16' if settings['bf16'] else 'fp32'} on this machine")
@@ -595,14 +651,17 @@ def final_model(args: DeepNMTTrainingArguments, output: Path, model):
 
 
 def test_model(model, tokenizer, data: DatasetDict, recipe: Recipe, output: Path) -> dict[str, Any]:
-    """Scores of every test split, decoded as `evaluation` says; writes the translations next to the results."""
-    decoding = dataclasses.asdict(recipe.evaluation)
+    """Scores of every test split, decoded as `evaluation` says; writes the outputs next to the results."""
+    decoding, task = recipe.evaluation.decoding(), task_named(recipe.task)
+    if recipe.data.truncate_source:
+        decoding["truncation"] = True
+    scoring = {"target_lang": recipe.data.target_lang, **(recipe.evaluation.scoring or {})}
     scores = {}
     for name in [name for name in data if name.startswith("test")]:
         sources, references = (side(data[name], lang) for lang in (recipe.data.source_lang, recipe.data.target_lang))
-        hypotheses = list(translate_lines(model, tokenizer, sources, progress=True, **decoding))
+        hypotheses = list(translate_lines(model, tokenizer, sources, task=recipe.task, progress=True, **decoding))
         (output / f"{name}.hyp").write_text("".join(f"{line}\n" for line in hypotheses), encoding="utf-8")
-        scores[name] = evaluate_translations(hypotheses, references, target_lang=recipe.data.target_lang)
+        scores[name] = task.evaluate(hypotheses, references, **scoring)
     return {"decoding": decoding, "scores": scores}
 
 
@@ -661,7 +720,7 @@ def train(arguments: list[str]) -> dict[str, Any]:
     Run a recipe: `[RECIPE.yaml, "section.field=value", ...]`.
 
     Continues from the last checkpoint of `training.output_dir` where there is one. Leaves there the trained model with
-    its tokenizer and code in `model/`, the learning curve, the translations of the test sets and `results.json`.
+    its tokenizer and code in `model/`, the learning curve, the outputs for the test sets and `results.json`.
 
     Returns:
         What `results.json` holds.
@@ -674,6 +733,8 @@ def train(arguments: list[str]) -> dict[str, Any]:
         logger.warning(f"{output} holds this run's results already: remove the folder to train again")
         return stored
     check_supervision(recipe)
+    # a package that scores need must not be missed after hours of training
+    task_named(recipe.task).check(recipe.data.target_lang, **(recipe.evaluation.scoring or {}))
     args = training_arguments(recipe, output)
     phases = [args]
     if recipe.restart_adam is not None:

@@ -1,5 +1,6 @@
 """What all tests share: an offline environment, a fixed seed, and the architectures as a fixture."""
 
+import functools
 import os
 
 
@@ -25,8 +26,9 @@ def fixed_seed():
 
 @pytest.fixture
 def few_held_out(monkeypatch):
-    """Six test sentences, since an untrained model translates each up to its length limit."""
-    import hf_deepnmt.toy_corpus as module
+    """Six test sentences or documents, since an untrained model goes on up to its length limit for each."""
+    from hf_deepnmt import toy_corpus, toy_summaries
 
-    whole = module.toy_corpus
-    monkeypatch.setattr(module, "toy_corpus", lambda **options: whole(**options, validation=6, test=6))
+    for module, name in ((toy_corpus, "toy_corpus"), (toy_summaries, "toy_summaries")):
+        whole = getattr(module, name)
+        monkeypatch.setattr(module, name, functools.partial(whole, validation=6, test=6))

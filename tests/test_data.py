@@ -643,6 +643,22 @@ def test_truncation_keeps_end_of_source_and_adds_none_to_target(tokenizer):
     assert report.noticed == {"source truncated to 16 tokens": 1, "target truncated to 8 tokens": 1}
 
 
+def test_source_and_target_may_be_treated_differently(tokenizer):
+    report = DataReport()
+    data = dataset_of([("a " * 50, "b"), ("a", "b " * 50), ("a " * 50, "b " * 50), ("a", "b")])
+    limits = {"max_source_length": 16, "max_target_length": 8, "on_too_long": ("truncate", "skip")}
+    tokens = tokenize_pairs(data, tokenizer, **limits, report=report)
+    assert tokens["input_ids"][:] == [[4] * 15 + [EOS], [4, EOS]]
+    assert report.noticed == {"source truncated to 16 tokens": 1}
+    assert report.counts["cut source tokens"] == 51 - 16
+    assert report.dropped == {"target longer than 8 tokens": 2}
+    with pytest.raises(ValueError, match="row 2: the target has 51 tokens"):
+        tokenize_pairs(data, tokenizer, **{**limits, "on_too_long": ("truncate", "error")})
+    for wrong, message in ((("truncate", "cut"), "'cut'"), (("skip",), "two for source and target")):
+        with pytest.raises(ValueError, match=message):
+            tokenize_pairs(data, tokenizer, on_too_long=wrong)
+
+
 def test_workers_give_the_same_rows_and_report(tokenizer):
     data = dataset_of([("a " * (i % 7 + 1), "b x") for i in range(9_000)])
     one, two = DataReport(), DataReport()

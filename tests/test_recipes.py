@@ -9,28 +9,32 @@ from tiny import RECIPE_FOLDER, RECIPES, SMALL
 from transformers import pipeline
 
 from hf_deepnmt.models import ARCHITECTURES
+from hf_deepnmt.tasks import TASKS
 from hf_deepnmt.training import load_recipe, train, training_arguments
 
 
 def small(path):
     """Overrides that make the recipe small; links from an aligner or files become those of the generated corpus."""
-    links = ["data.links=gold", "data.link_format=null"] if load_recipe(path).data.links else []
-    return [*SMALL, *links]
+    recipe = load_recipe(path)
+    links = ["data.links=gold", "data.link_format=null"] if recipe.data.links else []
+    summaries = ["data.corpus=generated-summaries"] if recipe.task == "summarization" else []
+    return [*SMALL, *links, *summaries]
 
 
 @pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
 def test_recipe_runs(path, tmp_path, few_held_out):
-    results = train([str(path), *small(path), f"training.output_dir={tmp_path}/run"])
+    results, task = train([str(path), *small(path), f"training.output_dir={tmp_path}/run"]), load_recipe(path).task
     assert results["training"]["steps"] == 2
-    assert results["scores"]["test"]["sentences"] == 6 and "tok:" in results["scores"]["test"]["bleu"]["signature"]
+    score = results["scores"]["test"][TASKS[task].best]
+    assert results["scores"]["test"]["sentences"] == 6 and "tok:" in score["signature"]
     stored = json.loads((tmp_path / "run" / "results.json").read_text())
     assert stored["run"]["versions"]["transformers"] and str(tmp_path) not in json.dumps(stored)
     assert len((tmp_path / "run" / "test.hyp").read_text().splitlines()) == 6
     # with word links also how close the predicted order is to theirs
     linked = {"test": 6} if load_recipe(path).data.links else {}
     assert {name: order["sentences"] for name, order in results.get("order", {}).items()} == linked
-    translator = pipeline("translation", model=str(tmp_path / "run" / "model"))
-    assert isinstance(translator("Ich schlafe.", max_new_tokens=3)[0]["translation_text"], str)
+    made = pipeline(task, model=str(tmp_path / "run" / "model"))
+    assert isinstance(made("Ich schlafe.", max_new_tokens=3)[0][TASKS[task].text_key], str)
 
 
 @pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)

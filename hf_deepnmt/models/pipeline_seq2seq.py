@@ -47,6 +47,8 @@ class Seq2SeqPipeline(Pipeline):
     result_name = "generated"
     # What to do where outputs hit the length limit.
     unfinished_remedy = "Raise `max_new_tokens`"
+    # `unstated_limits` for n source tokens, in words.
+    default_limit = "2n+50"
     # Columns of a data set that hold the input, the first one that is there.
     text_columns: tuple[str, ...] = ("text",)
     task_options: tuple[str, ...] = ()
@@ -321,8 +323,9 @@ class Seq2SeqPipeline(Pipeline):
             limits = limits.clamp(max=table)
         return limits, limit if self.has_stated_limit(settings) else int(limits.max())
 
-    def unstated_limits(self, source_lengths: torch.Tensor) -> torch.Tensor:
-        """New tokens for these inputs (rows,) where neither call, pipeline nor model states a limit."""
+    @staticmethod
+    def unstated_limits(source_lengths: torch.Tensor | int) -> torch.Tensor | int:
+        """New tokens for these inputs (rows,), or this one, where neither call, pipeline nor model states a limit."""
         return 2 * source_lengths + 50
 
     def row_limits(self, limits: torch.Tensor, enforced: int, settings: dict[str, Any]) -> dict[str, Any]:
@@ -556,4 +559,4 @@ def hypothesis_scores(generated: Any, lengths: torch.Tensor) -> torch.Tensor:
     return log_probs.sum(dim=1) / is_counted.sum(dim=1).clamp(min=1)
 
 
-__all__ = ["CallReport", "Seq2SeqPipeline"]
+__all__ = ["CallReport", "Seq2SeqPipeline", "plural"]

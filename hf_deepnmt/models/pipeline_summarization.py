@@ -68,12 +68,14 @@ class SummarizationPipeline(Seq2SeqPipeline):
     task_name, verb, item, output = "Summarization", "summarize", "document", "summary"
     result_name = "summary"
     unfinished_remedy = "Raise `max_new_tokens`"
+    default_limit = "n"
     text_columns = ("text", "document", "article", "dialogue")
 
     def task_names(self) -> list[str]:
         return ["summarization"]
 
-    def unstated_limits(self, source_lengths: torch.Tensor) -> torch.Tensor:
+    @staticmethod
+    def unstated_limits(source_lengths: torch.Tensor | int) -> torch.Tensor | int:
         return source_lengths
 
     @classmethod
