@@ -1,8 +1,8 @@
 """
 Deep neural machine translation architectures for Hugging Face Transformers.
 
-Importing the package is enough for `AutoModelForSeq2SeqLM.from_pretrained` to load its models and, for every
-encoder-decoder model, for `pipeline("translation")`, `pipeline("summarization")` and `evaluate.evaluator("translation")`.
+Importing the package is enough for `AutoModelForSeq2SeqLM.from_pretrained` to load its models, and for `pipeline` and
+`evaluate.evaluator` to know the tasks `translation` and `summarization`, for every encoder-decoder model.
 """
 
 from .evaluator import register_evaluator

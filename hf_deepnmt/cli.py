@@ -7,7 +7,7 @@ import io
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -124,7 +124,8 @@ def average(
     folders: Annotated[list[Path] | None, typer.Argument(help="model folders to average")] = None,
     run: Annotated[Path | None, typer.Option(help="a training run instead of folders")] = None,
     last: Annotated[int, typer.Option(help="with --run: its last checkpoints")] = 5,
-    best: Annotated[int, typer.Option(help="with --run: its best checkpoints by validation BLEU")] = 0,
+    best: Annotated[int, typer.Option(help="with --run: its best checkpoints by --metric")] = 0,
+    metric: Annotated[str, typer.Option(help="a score of the evaluations while training")] = "eval_bleu",
 ):
     """Average the weights of several checkpoints."""
     from .checkpoints import average_checkpoints, best_checkpoints, last_checkpoints
@@ -133,7 +134,7 @@ def average(
         if (run is None) == (not folders):
             raise ValueError("give either model folders or --run")
         if run is not None:
-            folders = best_checkpoints(run, best, "eval_bleu") if best else last_checkpoints(run, last)
+            folders = best_checkpoints(run, best, metric) if best else last_checkpoints(run, last)
         average_checkpoints(folders, output)
     except (ValueError, OSError) as error:
         fail(error)
@@ -166,6 +167,43 @@ def translate(
     quiet: Annotated[bool, typer.Option(help="no progress on standard error")] = False,
 ):
     """Translate line by line: as many lines out as in, in order, blank ones blank."""
+    options = {"num_beams": beam, "length_penalty": length_penalty, "max_tokens": max_tokens}
+    write_outputs(model, source, output, quiet, {**options, "length_penalty_form": length_penalty_form})
+
+
+@app.command()
+def summarize(
+    model: Path,
+    source: Annotated[
+        Path | None, typer.Argument(help="one document a line, plain or .gz; standard input without it")
+    ] = None,
+    output: Annotated[Path | None, typer.Option(help="standard output without it")] = None,
+    beam: Annotated[int, typer.Option(help="beam size")] = 5,
+    length_penalty: Annotated[float, typer.Option(help="exponent of the length that scores are divided by")] = 1.0,
+    length_penalty_form: Annotated[
+        str | None, typer.Option(help="fairseq, length^penalty, or gnmt, ((5 + length) / 6)^penalty")
+    ] = None,
+    min_new_tokens: Annotated[int | None, typer.Option(help="least length of a summary", min=1)] = None,
+    max_new_tokens: Annotated[
+        int | None, typer.Option(help="largest length of a summary; by default that of the document", min=1)
+    ] = None,
+    no_repeat_ngram_size: Annotated[
+        int | None, typer.Option(help="3 keeps trigrams of tokens from coming twice", min=1)
+    ] = None,
+    truncate: Annotated[bool, typer.Option(help="cut longer documents than the model states, and count them")] = False,
+    max_tokens: Annotated[int, typer.Option(help="padded source tokens a batch")] = 4096,
+    quiet: Annotated[bool, typer.Option(help="no progress on standard error")] = False,
+):
+    """Summarise documents, one a line: as many summaries as lines, in order, blank ones blank."""
+    options = {"num_beams": beam, "length_penalty": length_penalty, "max_tokens": max_tokens}
+    options |= {"length_penalty_form": length_penalty_form, "truncation": truncate or None}
+    options |= {"min_new_tokens": min_new_tokens, "max_new_tokens": max_new_tokens}
+    options |= {"no_repeat_ngram_size": no_repeat_ngram_size, "task": "summarization"}
+    write_outputs(model, source, output, quiet, options)
+
+
+def write_outputs(model: Path, source: Path | None, output: Path | None, quiet: bool, options: dict[str, Any]):
+    """What `translate_lines` makes of a file or of standard input, line by line; options that are None are left out."""
     from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
     import hf_deepnmt  # noqa: F401  (registers the architectures)
@@ -173,17 +211,16 @@ def translate(
     from .evaluation import translate_lines
     from .models.generation_deepnmt import check_length_penalty_form
 
+    options = {name: value for name, value in options.items() if value is not None}
     try:
         tokenizer = AutoTokenizer.from_pretrained(model)
         loaded = AutoModelForSeq2SeqLM.from_pretrained(model).eval()
-        options = {"num_beams": beam, "length_penalty": length_penalty, "max_tokens": max_tokens}
-        if length_penalty_form is not None:
-            check_length_penalty_form(length_penalty_form)
-            options["length_penalty_form"] = length_penalty_form
-        translations = translate_lines(loaded, tokenizer, read_lines(source), progress=not quiet, **options)
+        if "length_penalty_form" in options:
+            check_length_penalty_form(options["length_penalty_form"])
+        lines = translate_lines(loaded, tokenizer, read_lines(source), progress=not quiet, **options)
         sink = sys.stdout.buffer if output is None else output.open("wb")
-        for translation in translations:
-            sink.write(f"{translation}\n".encode())
+        for line in lines:
+            sink.write(f"{line}\n".encode())
         sink.flush()
     except (ValueError, OSError) as error:
         fail(error)

@@ -26,7 +26,7 @@ from .models.generation_deepnmt import FAIRSEQ, LENGTH_PENALTY_FORMS
 from .models.pipeline_seq2seq import CallReport, Seq2SeqPipeline, plural
 from .provenance import run_info, write_results, write_text
 from .significance import DEFAULT_SEED, paired_bootstrap
-from .tasks import evaluate_summaries, evaluate_translations, task_named
+from .tasks import TASKS, evaluate_summaries, evaluate_translations, task_named
 
 
 logger = logging.get_logger(__name__)
@@ -546,14 +546,17 @@ def summary(results: Mapping[str, Any]) -> str:
 
 
 def argument_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(description="Translate a test set with a model and score it, or score a file.")
+    parser = argparse.ArgumentParser(
+        description="Translate or summarise a test set with a model and score it, or score a file."
+    )
     add = parser.add_argument
     add("model", nargs="?", metavar="MODEL_DIR", help="checkpoint folder; not needed with --hypotheses")
+    add("--task", choices=list(TASKS), default="translation", help="which pipeline and scores")
     add("--source", type=Path, help="file with one sentence a line, plain or gzip")
     add("--reference", type=Path, action="append", required=True, help="give it again for further references")
-    add("--hypotheses", type=Path, help="score this file instead of translating")
+    add("--hypotheses", type=Path, help="score this file instead of using a model")
     add("--output", type=Path, help="results, as JSON")
-    add("--write-hypotheses", type=Path, dest="hypotheses_path", help="file for the translations")
+    add("--write-hypotheses", type=Path, dest="hypotheses_path", help="file for what the model makes")
     add("--name", help="what the test set is called in the results")
     add("--source-lang")
     add("--target-lang", help="by default the ending of the reference file")
@@ -561,15 +564,22 @@ def argument_parser() -> argparse.ArgumentParser:
     add("--length-penalty", type=float, default=1.0)
     add("--length-penalty-form", choices=LENGTH_PENALTY_FORMS, help="by default the model's own, else fairseq")
     add("--max-tokens", type=int, default=DEFAULT_MAX_TOKENS, help="padded source tokens in a batch")
-    add("--max-new-tokens", type=int, help="by default 2n + 50 for n source tokens")
+    add("--min-new-tokens", type=int)
+    add("--max-new-tokens", type=int, help="by default for n source tokens 2n + 50 in a translation, n in a summary")
+    add("--no-repeat-ngram-size", type=int, help="3 keeps trigrams of tokens from coming twice")
+    add("--truncate", action="store_const", const=True, dest="truncation", help="cut longer sources, and count them")
     add("--dtype", help="float32, bfloat16 or float16; by default as stored")
     add("--attn-implementation", help="eager, sdpa, ...")
     add("--device")
     add("--trust-remote-code", action="store_true", help="run the code that lies in the checkpoint folder")
     add("--lowercase", action="store_true", help="lower-case for BLEU and chrF")
-    add("--tokenize", help="a sacreBLEU tokeniser instead of that of the target language")
+    add(
+        "--tokenize",
+        help="a tokeniser of sacreBLEU, or for ROUGE english, words or characters, instead of the language's",
+    )
     add("--tokenized", action="store_true", help="the text is tokenised already, for the tokenised BLEU")
     add("--compound-split", action="store_true", help="split hyphens, for the tokenised BLEU")
+    add("--stem", action=argparse.BooleanOptionalAction, help="Porter's stemmer for ROUGE; by default for English")
     add("--baseline", type=Path, help="model folder or file of hypotheses to compare with")
     add("--bootstrap", type=int, default=1000, dest="n_bootstrap", help="resamples for the comparison")
     add("--seed", type=int, default=DEFAULT_SEED)
@@ -581,7 +591,10 @@ DECODING_ARGUMENTS = (
     "length_penalty",
     "length_penalty_form",
     "max_tokens",
+    "min_new_tokens",
     "max_new_tokens",
+    "no_repeat_ngram_size",
+    "truncation",
     "dtype",
     "attn_implementation",
     "device",

@@ -1,8 +1,8 @@
 """
-`evaluate.evaluator("translation")` under Transformers 5.
+`evaluate.evaluator("translation")` and `evaluate.evaluator("summarization")` under Transformers 5.
 
 The evaluator of `evaluate` asks for `transformers.TFPreTrainedModel`, which is gone, cuts over-long sentences without
-a word, and keeps the `generation_kwargs` of one call for all later ones. This one replaces it.
+a word, and keeps the `generation_kwargs` of one call for all later ones. Those here replace it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from evaluate.evaluator import SUPPORTED_EVALUATOR_TASKS
 from transformers import PreTrainedModel
 from transformers.utils import logging
 
-from .metrics import METRICS, SacreBLEU
+from .metrics import METRICS, Rouge, SacreBLEU
 
 
 logger = logging.get_logger(__name__)
@@ -58,7 +58,7 @@ class DeepNMTTranslationEvaluator(TranslationEvaluator):
 
     def prepare_pipeline(self, model_or_pipeline: Any, tokenizer=None, feature_extractor=None, device=None):
         if model_or_pipeline is None:
-            raise ValueError("There is no default translation model: pass `model_or_pipeline=`")
+            raise ValueError(f"There is no default {self.task} model: pass `model_or_pipeline=`")
         if isinstance(model_or_pipeline, (str, os.PathLike, PreTrainedModel)):
             return transformers.pipeline(self.task, model=model_or_pipeline, tokenizer=tokenizer, device=device)
         if tokenizer is not None:
@@ -74,7 +74,7 @@ class DeepNMTTranslationEvaluator(TranslationEvaluator):
 
     def predictions_processor(self, predictions: list[Any], label_mapping: Any) -> dict[str, list[str]]:
         if any(isinstance(prediction, list) and len(prediction) != 1 for prediction in predictions):
-            raise ValueError("Several hypotheses for a sentence cannot be scored: leave `num_return_sequences` at 1")
+            raise ValueError("Several hypotheses for an input cannot be scored: leave `num_return_sequences` at 1")
         flat = [prediction[0] if isinstance(prediction, list) else prediction for prediction in predictions]
         return super().predictions_processor(flat, label_mapping)
 
@@ -103,12 +103,22 @@ class DeepNMTTranslationEvaluator(TranslationEvaluator):
         }
 
 
+class DeepNMTSummarizationEvaluator(DeepNMTTranslationEvaluator):
+    """The same for summaries: pipelines return `summary_text`, and the default metric is `Rouge`."""
+
+    PREDICTION_PREFIX = "summary"
+
+    def __init__(self, task: str = "summarization", default_metric_name: str | None = None):
+        super().__init__(task, default_metric_name or Rouge.name)
+
+
 def register_evaluator():
-    """Make `evaluate.evaluator("translation")` return a `DeepNMTTranslationEvaluator`."""
-    SUPPORTED_EVALUATOR_TASKS["translation"] = {
-        "implementation": DeepNMTTranslationEvaluator,
-        "default_metric_name": SacreBLEU.name,
-    }
+    """Make `evaluate.evaluator` return the evaluators of this module for `translation` and `summarization`."""
+    for task, evaluator, metric in (
+        ("translation", DeepNMTTranslationEvaluator, SacreBLEU),
+        ("summarization", DeepNMTSummarizationEvaluator, Rouge),
+    ):
+        SUPPORTED_EVALUATOR_TASKS[task] = {"implementation": evaluator, "default_metric_name": metric.name}
 
 
-__all__ = ["DeepNMTTranslationEvaluator", "register_evaluator"]
+__all__ = ["DeepNMTSummarizationEvaluator", "DeepNMTTranslationEvaluator", "register_evaluator"]

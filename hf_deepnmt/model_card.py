@@ -3,8 +3,8 @@ Model cards, written from results files: `README.md` of a checkpoint, or a file 
 
 The numbers and names of a card are those of the JSON that `training.train` and `evaluation.evaluate_model` write, so
 that a card can be made again and compared (`check_card`). What those do not know stands in the key `card` of the JSON:
-`name`, `model_id` (what users load), `description`, `license`, `datasets` (Hub names), `limitations` (sentences) and
-`citation` (BibTeX), all optional.
+`name`, `model_id` (what users load), `description`, `license`, `language` (of documents and summaries, whose columns tell
+none), `datasets` (Hub names), `limitations` (sentences) and `citation` (BibTeX), all optional.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 import difflib
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +21,23 @@ import yaml
 from huggingface_hub import EvalResult, ModelCardData
 from transformers import PreTrainedConfig
 
+from .metrics import ROUGE_KINDS
 from .models import ARCHITECTURES
 from .provenance import plain_number, portable_argument, write_text
+from .tasks import TASKS
 
 
-METRIC_NAMES = {"bleu": "BLEU", "chrf": "chrF2", "ter": "TER", "tokenized_bleu": "tokenised lower-cased BLEU"}
+METRIC_NAMES = {
+    "bleu": "BLEU",
+    "chrf": "chrF2",
+    "ter": "TER",
+    "tokenized_bleu": "tokenised lower-cased BLEU",
+    "rouge1": "ROUGE-1",
+    "rouge2": "ROUGE-2",
+    "rougeL": "ROUGE-L",
+}
 METRIC_TYPES = {"bleu": "sacrebleu", "chrf": "chrf", "ter": "ter", "tokenized_bleu": "bleu"}
+METRIC_TYPES |= dict.fromkeys(ROUGE_KINDS, "rouge")
 CONFIG_FIELDS = {
     "encoder_layers": "Encoder layers",
     "decoder_layers": "Decoder layers",
@@ -46,12 +58,50 @@ HARDWARE_FIELDS = {
     "gpu": "GPU",
     "gpus": "GPUs",
 }
-LIMITATIONS = (
-    "It translates sentence by sentence; what a sentence owes to those before it is lost.",
-    "It knows one direction and the kind of text it was trained on. On other text, quality falls without notice.",
-    "Translations can be fluent and wrong: words may be missing, added, or have the opposite meaning.",
-    "Biases of the training text, such as the gender of occupations, come back in the translations.",
-)
+
+
+@dataclass(frozen=True)
+class Words:
+    """
+    What a card says of a task.
+
+    Args:
+        title: the task's name in a sentence.
+        function: what the pipeline is called in the example.
+        options: arguments of the example.
+        limitations: sentences that hold for every model of the task.
+    """
+
+    title: str
+    function: str
+    options: str
+    limitations: tuple[str, ...]
+
+
+WORDS = {
+    "translation": Words(
+        title="Translation",
+        function="translate",
+        options="num_beams=5",
+        limitations=(
+            "It translates sentence by sentence; what a sentence owes to those before it is lost.",
+            "It knows one direction and the kind of text it was trained on. On other text, quality falls without notice.",
+            "Translations can be fluent and wrong: words may be missing, added, or have the opposite meaning.",
+            "Biases of the training text, such as the gender of occupations, come back in the translations.",
+        ),
+    ),
+    "summarization": Words(
+        title="Summarization",
+        function="summarize",
+        options="truncation=True, num_beams=5, no_repeat_ngram_size=3",
+        limitations=(
+            "It reads a document up to its length limit; what stands behind is not in the summary.",
+            "It knows the kind of text it was trained on. On other text, quality falls without notice.",
+            "Summaries can be fluent and wrong: names and numbers may be mixed up, and statements added or turned round.",
+            "ROUGE counts words that the reference has too; it does not see whether a summary is true.",
+        ),
+    ),
+}
 
 Results = Mapping[str, Any]
 
@@ -107,8 +157,11 @@ class CardFacts:
         self.config = self.config_fields(config)
         self.model = self.main.get("model") or known_size(self.config)
         self.model_type = self.config.get("model_type") or self.model.get("model_type") or "deepnmt"
-        self.languages = self.language_pair()
-        self.name = card.get("name") or self.model.get("name") or f"{self.model_type}-{'-'.join(self.languages)}"
+        self.task = self.recipe.get("task") or self.main.get("task") or "translation"
+        self.words = WORDS[self.task]
+        # a summary is in the language of its document, and the names of their columns are no languages
+        self.pair = "-".join(self.language_pair()) if self.task == "translation" else None
+        self.name = card.get("name") or self.model.get("name") or f"{self.model_type}-{self.pair or self.task}"
 
     def config_fields(self, config: Any) -> dict[str, Any]:
         if isinstance(config, PreTrainedConfig):
@@ -124,6 +177,13 @@ class CardFacts:
             if facts.get("source_lang") and facts.get("target_lang"):
                 return facts["source_lang"], facts["target_lang"]
         raise ValueError("The results name no languages: give `source_lang` and `target_lang` when evaluating")
+
+    @property
+    def languages(self) -> list[str]:
+        stated = self.card.get("language")
+        if stated is not None:
+            return [stated] if isinstance(stated, str) else list(stated)
+        return list(dict.fromkeys(self.language_pair())) if self.pair else []
 
     def scores(self) -> Iterator[tuple[Results, str, str, dict[str, Any]]]:
         """Run, name of the test set, metric and its score, of all results."""
@@ -148,11 +208,11 @@ def known_size(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def front_matter(facts: CardFacts) -> str:
-    datasets, pair = facts.datasets(), "-".join(facts.languages)
+    datasets, pair = facts.datasets(), facts.pair
     evaluations = [
         EvalResult(
-            task_type="translation",
-            task_name=f"Translation {pair}",
+            task_type=facts.task,
+            task_name=" ".join(filter(None, (facts.words.title, pair))),
             dataset_type=datasets[0] if datasets else name,
             dataset_name=name,
             metric_type=METRIC_TYPES[metric],
@@ -163,11 +223,11 @@ def front_matter(facts: CardFacts) -> str:
         for _, name, metric, score in facts.scores()
     ]
     data = ModelCardData(
-        language=list(dict.fromkeys(facts.languages)),
+        language=facts.languages or None,
         license=facts.card.get("license", "apache-2.0"),
         library_name="transformers",
-        pipeline_tag="translation",
-        tags=["translation", "hf_deepnmt", facts.model_type, pair],
+        pipeline_tag=facts.task,
+        tags=list(filter(None, (facts.task, "hf_deepnmt", facts.model_type, pair))),
         datasets=datasets or None,
         metrics=list(dict.fromkeys(METRIC_TYPES[metric] for _, _, metric, _ in facts.scores())),
         model_name=facts.name,
@@ -216,17 +276,17 @@ def architecture_section(facts: CardFacts) -> str:
 
 
 def usage_section(facts: CardFacts) -> str:
-    model = facts.card.get("model_id") or facts.name
+    model, task, words = facts.card.get("model_id") or facts.name, facts.task, facts.words
     return f"""## How to use
 
-With the package `hf_deepnmt`, which makes the task `translation` known:
+With the package `hf_deepnmt`, which makes the task `{task}` known:
 
 ```python
 import hf_deepnmt
 from transformers import pipeline
 
-translate = pipeline("translation", model="{model}")
-translate("...", num_beams=5)
+{words.function} = pipeline("{task}", model="{model}")
+{words.function}("...", {words.options})
 ```
 
 Without it, with the code that lies in the checkpoint:
@@ -234,8 +294,8 @@ Without it, with the code that lies in the checkpoint:
 ```python
 from transformers import pipeline
 
-translate = pipeline("translation", model="{model}", trust_remote_code=True)
-translate("...", num_beams=5)
+{words.function} = pipeline("{task}", model="{model}", trust_remote_code=True)
+{words.function}("...", {words.options})
 ```"""
 
 
@@ -314,10 +374,13 @@ def training_section(facts: CardFacts) -> str:
 def training_outcome(training: Mapping[str, Any]) -> Iterator[str]:
     if "steps" in training:
         yield f"Steps: {training['steps']:,}."
-    validation = [entry for entry in training.get("history") or [] if "eval_bleu" in entry]
-    if validation:
-        best = max(validation, key=lambda entry: entry["eval_bleu"])
-        yield f"Best validation BLEU while training: {best['eval_bleu']:.2f}, at step {best['step']:,}."
+    for metric in dict.fromkeys(task.best for task in TASKS.values()):
+        logged = f"eval_{metric}"
+        validation = [entry for entry in training.get("history") or [] if logged in entry]
+        if validation:
+            best = max(validation, key=lambda entry: entry[logged])
+            name = METRIC_NAMES[metric]
+            yield f"Best validation {name} while training: {best[logged]:.2f}, at step {best['step']:,}."
 
 
 def stated_values(value: Any) -> Any:
@@ -349,7 +412,7 @@ def hardware_section(facts: CardFacts) -> str:
 
 
 def limitations_section(facts: CardFacts) -> str:
-    sentences = [*(facts.card.get("limitations") or []), *LIMITATIONS]
+    sentences = [*(facts.card.get("limitations") or []), *facts.words.limitations]
     return "## Limitations\n\n" + "\n".join(f"- {sentence}" for sentence in sentences)
 
 

@@ -1,9 +1,11 @@
 """The command `deepnmt`: as many lines out as in, in order; errors in one line."""
 
 import gzip
+import json
 
 import pytest
 from tiny import spread, tiny_config
+from transformers import pipeline
 from typer.testing import CliRunner
 
 from hf_deepnmt.cli import app
@@ -68,6 +70,48 @@ def test_translate_takes_the_form_of_the_length_penalty(folder, tmp_path, monkey
     refused = run("translate", folder, "--length-penalty-form", "wu", "--output", tmp_path / "out", input="ein Hund")
     assert refused.exit_code == 2 and "choose one of fairseq, gnmt" in refused.output
     assert (tmp_path / "out").read_text() == "kept"
+
+
+def test_summarize_gives_one_line_for_each_document(folder, tmp_path):
+    documents = ["ein Hund und eine Katze und ein Hund", "", "eine Katze", "ein Hund " * 30]
+    (tmp_path / "in.txt").write_text("".join(f"{document}\n" for document in documents))
+    options = ["--output", tmp_path / "out.txt", "--beam", 2, "--max-new-tokens", 5, "--min-new-tokens", 5, "--quiet"]
+    result = run("summarize", folder, tmp_path / "in.txt", *options, "--no-repeat-ngram-size", 3)
+    assert result.exit_code == 0, result.output
+    made = (tmp_path / "out.txt").read_text().split("\n")
+    summarize = pipeline("summarization", model=str(folder))
+    settings = {"num_beams": 2, "max_new_tokens": 5, "min_new_tokens": 5, "no_repeat_ngram_size": 3}
+    assert made == [*(item["summary_text"] for item in summarize(documents, **settings)), ""]
+    assert made[1] == "" and all(made[index] for index in (0, 2, 3))
+
+
+def test_summarize_cuts_only_when_asked(folder, monkeypatch):
+    seen = []
+    monkeypatch.setattr("hf_deepnmt.evaluation.translate_lines", lambda *args, **options: seen.append(options) or [])
+    for arguments in ([], ["--truncate"]):
+        assert run("summarize", folder, *arguments, input="ein Hund").exit_code == 0
+    plain, cut = seen
+    assert plain.pop("progress") and plain == {
+        "task": "summarization", "num_beams": 5, "length_penalty": 1.0, "max_tokens": 4096
+    }  # fmt: skip
+    assert cut["truncation"] is True
+    refused = run("summarize", folder, "--no-repeat-ngram-size", 0, input="ein Hund")
+    assert refused.exit_code == 2
+
+
+def test_evaluate_scores_summaries(folder, tmp_path):
+    (tmp_path / "docs").write_text("ein Hund und eine Katze\nein Hund\n")
+    (tmp_path / "ref").write_text("a dog\na cat\n")
+    files = ["--source", tmp_path / "docs", "--reference", tmp_path / "ref", "--output", tmp_path / "r.json"]
+    options = ["--beam", 1, "--max-new-tokens", 4, "--no-repeat-ngram-size", 3, "--truncate", "--no-stem"]
+    result = run("evaluate", folder, "--task", "summarization", *files, *options)
+    assert result.exit_code == 0, result.output
+    stored = json.loads((tmp_path / "r.json").read_text())
+    assert "stem:no" in stored["scores"]["ref"]["rougeL"]["signature"] and "rougeL " in result.stdout
+    settings = {name: stored["decoding"][name] for name in ("max_new_tokens", "no_repeat_ngram_size", "truncation")}
+    assert settings == {"max_new_tokens": 4, "no_repeat_ngram_size": 3, "truncation": True}
+    wrong = run("evaluate", folder, "--task", "summarization", *files, "--lowercase")
+    assert wrong.exit_code == 2 and "`lowercase` says nothing for summarization" in wrong.output
 
 
 def test_evaluate_scores_output_without_a_model(tmp_path):

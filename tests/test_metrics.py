@@ -8,7 +8,7 @@ from sacrebleu.metrics import BLEU
 from transformers import EvalPrediction
 
 from hf_deepnmt import metrics
-from hf_deepnmt.evaluator import DeepNMTTranslationEvaluator, register_evaluator
+from hf_deepnmt.evaluator import DeepNMTSummarizationEvaluator, DeepNMTTranslationEvaluator, register_evaluator
 from hf_deepnmt.metrics import (
     ChrF,
     SacreBLEU,
@@ -370,6 +370,21 @@ def test_evaluator_refuses_other_pipelines_and_n_best(evaluator, pairs):
         evaluator.compute(None, pairs, **columns)
     with pytest.raises(ValueError, match="num_return_sequences"):
         evaluator.compute(lambda texts: [[{"translation_text": ""}] * 2 for _ in texts], pairs, **columns)
+
+
+def test_evaluator_of_summaries_scores_by_rouge():
+    register_evaluator()
+    evaluator = evaluate.evaluator("summarization")
+    assert type(evaluator) is DeepNMTSummarizationEvaluator
+
+    def summarize(texts, **kwargs):
+        return [{"summary_text": text[:5]} for text in texts]
+
+    data = Dataset.from_dict({"text": ["ab cd ef gh", "xy"], "label": ["ab cd", "xz"]})
+    result = evaluator.compute(summarize, data)
+    assert result["rouge2"] == pytest.approx(50) and "rouge-score" in result["signature"]
+    with pytest.raises(ValueError, match="no default summarization model"):
+        evaluator.compute(None, data)
 
 
 def test_bootstrap_strategy_resamples_numbers_only(evaluator, pairs):

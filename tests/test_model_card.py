@@ -100,6 +100,29 @@ def test_front_matter_is_what_the_hub_reads(results):
     assert [result.metric_value for result in loaded.data.eval_results] == [37.46, 58.91, 39.88]
 
 
+def test_cards_of_summarizers_speak_of_summaries(results):
+    results["recipe"]["task"] = "summarization"
+    results["recipe"]["data"].update(source_lang="document", target_lang="summary", corpus="generated-summaries")
+    results["card"] = {"name": "msc-news", "language": "en"}
+    signature = "nrefs:1|case:lc|tok:english"
+    rouge = {
+        f"rouge{kind}": {"score": 10.011 * number, "signature": signature} for number, kind in enumerate("12L", 1)
+    }
+    results["scores"] = {"news": {**rouge, "sentences": 11, "length_ratio": 1.2345}}
+    results["training"]["history"] = [{"eval_rougeL": 41.5, "step": 2000}]
+    front, text = parts(render_model_card(results))
+    assert (front["pipeline_tag"], front["language"], front["metrics"]) == ("summarization", ["en"], ["rouge"])
+    assert "document-summary" not in render_model_card(results)
+    (entry,) = front["model-index"][0]["results"]
+    assert (entry["task"]["type"], entry["task"]["name"]) == ("summarization", "Summarization")
+    assert {metric["name"]: metric["value"] for metric in entry["metrics"]} == {
+        "ROUGE-1": 10.01, "ROUGE-2": 20.02, "ROUGE-L": 30.03
+    }  # fmt: skip
+    assert 'summarize = pipeline("summarization", model="msc-news", trust_remote_code=True)' in text
+    assert "Best validation ROUGE-L while training: 41.50, at step 2,000." in text
+    assert "names and numbers may be mixed up" in text and "Translations" not in text
+
+
 def test_languages_stay_strings(results):
     results["recipe"]["data"].update(source_lang="no", target_lang="en")
     front, _ = parts(render_model_card(results))

@@ -2,6 +2,7 @@
 
 import json
 import sys
+from functools import partial
 from pathlib import Path
 
 
@@ -17,6 +18,9 @@ HEAD = (
     + "| --- " * 8
     + "|\n"
 )
+SUMMARY_HEAD = (
+    "| model | parameters | test set | ROUGE-1 | ROUGE-2 | ROUGE-L | training | hardware |\n" + "| --- " * 8 + "|\n"
+)
 
 SYMMETRISATIONS = ("forward", "reverse", "intersect", "grow-diag-final-and")
 ALIGNMENT_HEAD = (
@@ -26,8 +30,8 @@ ALIGNMENT_HEAD = (
 )
 
 
-def rows(path: Path) -> list[str]:
-    """One line for each test set of a results file that holds scores of a trained model."""
+def rows(path: Path, metrics: tuple[str, ...]) -> list[str]:
+    """One line for each test set of a results file that holds these scores of a trained model."""
     results = json.loads(path.read_text(encoding="utf-8"))
     if "scores" not in results or "training" not in results:
         return []
@@ -35,7 +39,9 @@ def rows(path: Path) -> list[str]:
     machine = results["run"]["hardware"]
     lines = []
     for name, scores in sorted(results["scores"].items()):
-        values = [f"{scores[metric]['score']:.1f}" for metric in ("bleu", "tokenized_bleu", "chrf")]
+        if not scores.keys() >= set(metrics):
+            continue
+        values = [f"{scores[metric]['score']:.1f}" for metric in metrics]
         size = f"{known_size(results['config'])['parameters'] / 1e6:.1f}M"
         cells = [path.stem, size, name, *values, f"{minutes:.0f} min", f"{machine['cores']} cores, {machine['cpu']}"]
         lines.append("| " + " | ".join(cells) + " |\n")
@@ -57,7 +63,11 @@ def alignment_rows(path: Path) -> list[str]:
     return lines
 
 
-TABLES = {"results": (HEAD, rows), "alignment": (ALIGNMENT_HEAD, alignment_rows)}
+TABLES = {
+    "results": (HEAD, partial(rows, metrics=("bleu", "tokenized_bleu", "chrf"))),
+    "summaries": (SUMMARY_HEAD, partial(rows, metrics=("rouge1", "rouge2", "rougeL"))),
+    "alignment": (ALIGNMENT_HEAD, alignment_rows),
+}
 
 
 def table(name: str) -> str:
