@@ -63,7 +63,10 @@ def run(arguments: argparse.Namespace):
     path = Path(arguments.experiment)
     experiment = load_experiment(path)
     rows = [row for row in experiment["rows"] if not arguments.rows or row["name"] in arguments.rows.split(",")]
-    for seed in experiment["seeds"]:
+    seeds = [seed for seed in experiment["seeds"] if not arguments.seeds or str(seed) in arguments.seeds.split(",")]
+    if not rows or not seeds:
+        raise SystemExit(f"{path.name} has no row named {arguments.rows!r} or no seed {arguments.seeds!r}")
+    for seed in seeds:
         for row in rows:
             target = RESULTS / path.stem / f"{row['name']}.{seed}.json"
             if target.is_file():
@@ -262,6 +265,7 @@ def main(arguments: list[str] | None = None):
         if name == "run":
             command.add_argument("--work", default="runs/experiments", help="folder for the training runs")
             command.add_argument("--rows", default="", help="only these rows, separated by commas")
+            command.add_argument("--seeds", default="", help="only these seeds, so that processes can share the work")
         command.set_defaults(function=function)
     command = commands.add_parser("table", help="write benchmarks/EXPERIMENTS.md")
     command.add_argument("--check", action="store_true", help="only compare")
