@@ -7,6 +7,8 @@ EXTRAS = dev
 TORCH_INDEX ?= --extra-index-url https://download.pytorch.org/whl/cpu --retries 1
 BIN = $(VENV)/bin
 STAMP = $(VENV)/.installed
+# one process with one thread per core is faster than one process with all threads
+PYTEST = OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n logical --maxprocesses 8 --dist loadgroup
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
 .PHONY: demo test test-slow check style notebooks clean
@@ -16,10 +18,10 @@ demo: $(STAMP)
 
 test: $(STAMP)
 	$(BIN)/python tests/contract/upstream.py || echo "no source archive of Transformers: its tests are skipped"
-	$(BIN)/python -m pytest -q $(ARGS)
+	$(PYTEST) $(ARGS)
 
 test-slow: $(STAMP)
-	$(BIN)/python -m pytest -q -m "slow or not slow" $(ARGS)
+	$(PYTEST) -m "slow or not slow" $(ARGS)
 
 check: $(STAMP)
 	$(BIN)/ruff check . && $(BIN)/ruff format --check .

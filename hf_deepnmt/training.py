@@ -802,6 +802,7 @@ __all__ = [
     "EvaluationSettings",
     "Recipe",
     "TokenizerSettings",
+    "fast_bf16",
     "load_recipe",
     "make_model",
     "prepare",

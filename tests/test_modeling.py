@@ -182,7 +182,7 @@ def test_encoder_runs_once_per_sentence(model_type):
 # --- attention implementations ---
 
 
-@pytest.mark.parametrize("implementation", ["sdpa", "flex_attention"])
+@pytest.mark.parametrize("implementation", ["sdpa", pytest.param("flex_attention", marks=pytest.mark.slow)])
 def test_implementations_agree_with_eager(model_type, implementation):
     # four times as wide, so half the spread; else recurrent architectures amplify fp32 rounding beyond the tolerance
     model = spread(tiny_model(model_type, d_model=64), std=0.15)

@@ -7,8 +7,6 @@ import pytest
 
 
 NOTEBOOKS = sorted((Path(__file__).parents[1] / "notebooks").glob("*.ipynb"))
-SLOW = {"02_reordering"}
-RUNS = [pytest.param(path, id=path.stem, marks=[pytest.mark.slow] if path.stem in SLOW else []) for path in NOTEBOOKS]
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
@@ -17,12 +15,14 @@ def test_notebook_is_stored_without_output(path):
     assert cells and not any(cell.get("outputs") for cell in cells)
 
 
-@pytest.mark.parametrize("path", RUNS)
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_notebook_runs(path):
     nbformat = pytest.importorskip("nbformat", reason="the extra `notebooks` brings it")
     nbclient = pytest.importorskip("nbclient", reason="the extra `notebooks` brings it")
     notebook = nbformat.read(path, as_version=4)
-    nbclient.NotebookClient(notebook, timeout=280, kernel_name="python3").execute()
+    nbclient.NotebookClient(notebook, timeout=600, kernel_name="python3").execute()
     pictures = [
         out for cell in notebook.cells for out in cell.get("outputs", []) if "image/png" in out.get("data", {})
     ]

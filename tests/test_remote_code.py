@@ -6,94 +6,99 @@ import sys
 
 import pytest
 import torch
-from tiny import spread, tiny_config
+from tiny import save_translator
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, pipeline
 
 from hf_deepnmt.export import check_loads_alone, export_folder
 from hf_deepnmt.models import ARCHITECTURES
-from hf_deepnmt.tokenization import train_tokenizer
 
 
-TEXTS = ["der Hund schläft", "", "die Katze"]
+TEXTS = ["ein Hund", "", "eine Katze und ein Hund"]
+OPTIONS = {"num_beams": 3, "min_new_tokens": 5, "length_penalty": 1.6, "length_penalty_form": "gnmt"}
+SIDES = {"joint": True, "separate": False}
 PROGRAM = """
 import json, sys
 sys.modules["hf_deepnmt"] = None
 import torch
-from transformers import AutoConfig, AutoModel, AutoModelForSeq2SeqLM, AutoTokenizer, pipeline
-folder, again, texts = sys.argv[1], sys.argv[2], json.loads(sys.argv[3])
-results = []
-for round in (folder, folder, again):
-    model = AutoModelForSeq2SeqLM.from_pretrained(round, trust_remote_code=True).eval()
-    tokenizer = AutoTokenizer.from_pretrained(round, trust_remote_code=True)
-    inputs = tokenizer(texts, return_tensors="pt", padding=True)
-    inputs.pop("token_type_ids", None)
-    torch.save(model(**inputs, labels=inputs["input_ids"].clamp(max=250)).logits, f"{round}/logits.pt")
-    translator = pipeline("translation", model=round, trust_remote_code=True)
-    options = {"num_beams": 3, "length_penalty": 1.6, "length_penalty_form": "gnmt"}
-    results.append([model.generate(**inputs, **options).tolist(), translator(texts, **options)])
-    if round == folder:
-        model.save_pretrained(again)
-        tokenizer.save_pretrained(again)
-assert type(model).__module__.startswith("transformers_modules"), type(model)
-print(json.dumps(results))
+from pathlib import Path
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, pipeline
+folders, texts, options = map(json.loads, sys.argv[1:])
+for folder in map(Path, folders):
+    again, results = folder.with_name(folder.name + "-again"), []
+    for round in (folder, folder, again):
+        model = AutoModelForSeq2SeqLM.from_pretrained(round, trust_remote_code=True).eval()
+        tokenizer = AutoTokenizer.from_pretrained(round, trust_remote_code=True)
+        inputs = tokenizer(texts, return_tensors="pt", padding=True)
+        inputs.pop("token_type_ids", None)
+        with torch.no_grad():
+            logits = model(**inputs, labels=inputs["input_ids"].clamp(max=250)).logits
+        translator = pipeline("translation", model=str(round), trust_remote_code=True)
+        results.append([model.generate(**inputs, **options).tolist(), translator(texts, **options), logits.tolist()])
+        if round == folder:
+            model.save_pretrained(again)
+            tokenizer.save_pretrained(again)
+    assert type(model).__module__.startswith("transformers_modules"), type(model)
+    folder.with_name(folder.name + ".json").write_text(json.dumps(results))
 """
 
 
-def saved(model_type, joint, path):
-    tokenizer = train_tokenizer(
-        ["der Hund schläft die Katze"] * 9, ["the dog sleeps cat"] * 9, joint=joint, vocab_size=300,
-        target_vocab_size=None if joint else 290, show_progress=False,
-    )  # fmt: skip
-    sizes = {"vocab_size": len(tokenizer), "decoder_vocab_size": getattr(tokenizer, "target_vocab_size", None)}
-    tie = {} if joint else {"tie": "decoder"}
-    model = spread(ARCHITECTURES[model_type].head(tiny_config(model_type, **sizes, **tie))).eval()
-    model.save_pretrained(path)
-    tokenizer.save_pretrained(path)
-    return path
-
-
-@pytest.fixture(params=[True, False], ids=["joint", "separate"])
-def folder(request, model_type, tmp_path):
-    return saved(model_type, request.param, tmp_path / "model")
-
-
-def test_folder_gives_equal_results_without_the_package(folder, tmp_path):
-    again = tmp_path / "again"
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory):
+    """A folder for every architecture and kind of vocabulary, and what one process without the package made of them."""
+    place = tmp_path_factory.mktemp("exported")
+    folders = {
+        (model_type, sides): save_translator(place / f"{model_type}-{sides}", model_type, joint)
+        for model_type in ARCHITECTURES
+        for sides, joint in SIDES.items()
+    }
+    arguments = [json.dumps([str(folder) for folder in folders.values()]), json.dumps(TEXTS), json.dumps(OPTIONS)]
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, str(folder), str(again), json.dumps(TEXTS)],
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
+        [sys.executable, "-c", PROGRAM, *arguments], capture_output=True, text=True, cwd=place, check=False
     )
-    assert done.returncode == 0, done.stderr[-3000:]
-    results = json.loads(done.stdout.splitlines()[-1])
+    return folders, done
+
+
+@pytest.fixture(params=SIDES)
+def folder(request, model_type, exported):
+    return exported[0][model_type, request.param]
+
+
+@pytest.mark.timeout(900)  # the first test of the module waits for the other process
+@pytest.mark.xdist_group("exported")
+def test_folder_gives_equal_results_without_the_package(folder, exported):
+    outcome = folder.with_name(folder.name + ".json")
+    assert outcome.is_file(), exported[1].stderr[-3000:]
     tokenizer = AutoTokenizer.from_pretrained(folder)
     model = AutoModelForSeq2SeqLM.from_pretrained(folder).eval()
     inputs = tokenizer(TEXTS, return_tensors="pt", padding=True)
     inputs.pop("token_type_ids", None)
-    logits = model(**inputs, labels=inputs["input_ids"].clamp(max=250)).logits
-    for place in (folder, again):
-        assert torch.equal(torch.load(place / "logits.pt"), logits)
-    options = {"num_beams": 3, "length_penalty": 1.6, "length_penalty_form": "gnmt"}
+    with torch.no_grad():
+        logits = model(**inputs, labels=inputs["input_ids"].clamp(max=250)).logits
     expected = [
-        model.generate(**inputs, **options).tolist(),
-        pipeline("translation", model=str(folder))(TEXTS, **options),
+        model.generate(**inputs, **OPTIONS).tolist(),
+        pipeline("translation", model=str(folder))(TEXTS, **OPTIONS),
+        logits.tolist(),
     ]
-    assert results == [expected] * 3
-    assert expected[1][1] == {"translation_text": ""} and expected[1][0]["translation_text"]
+    assert json.loads(outcome.read_text()) == [expected] * 3
+    assert expected[1][1] == {"translation_text": ""}
+    assert logits.std() > 0.1
 
 
+@pytest.mark.timeout(900)
+@pytest.mark.xdist_group("exported")
 def test_saving_again_keeps_all_code(folder, tmp_path):
     model = AutoModelForSeq2SeqLM.from_pretrained(folder)
-    model.save_pretrained(tmp_path / "b")
-    AutoTokenizer.from_pretrained(folder).save_pretrained(tmp_path / "b")
-    assert {p.name for p in (tmp_path / "b").iterdir()} == {p.name for p in folder.iterdir()}
-    config = json.loads((tmp_path / "b" / "config.json").read_text())
-    assert set(config["custom_pipelines"]) == {"translation", "summarization"}
+    model.save_pretrained(tmp_path)
+    AutoTokenizer.from_pretrained(folder).save_pretrained(tmp_path)
+    again = folder.with_name(folder.name + "-again")
+    for place in (tmp_path, again):
+        assert {p.name for p in place.iterdir()} == {p.name for p in folder.iterdir()}
+        config = json.loads((place / "config.json").read_text())
+        assert set(config["custom_pipelines"]) == {"translation", "summarization"}
 
 
 def test_export_writes_a_folder_that_loads_alone(tmp_path):
-    folder = saved("deepnmt", True, tmp_path / "model")
+    folder = save_translator(tmp_path / "model", "deepnmt")
     output = export_folder(folder, tmp_path / "exported")
     assert (output / "pipeline_translation.py").is_file()
     with pytest.raises(ValueError, match="not empty"):
