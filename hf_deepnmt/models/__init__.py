@@ -17,6 +17,7 @@ from .configuration_dlcl import DLCLConfig
 from .configuration_mlrf import MLRFConfig
 from .configuration_msc import MSCConfig
 from .configuration_recurrent_positions import RecurrentPositionsConfig
+from .configuration_relative_positions import RelativePositionsConfig
 from .configuration_reordering import ReorderingConfig
 from .configuration_reordering_embedding import ReorderingEmbeddingConfig
 from .configuration_transparent import TransparentConfig
@@ -26,6 +27,7 @@ from .modeling_dlcl import DLCLForConditionalGeneration, DLCLModel
 from .modeling_mlrf import MLRFForConditionalGeneration, MLRFModel
 from .modeling_msc import MSCForConditionalGeneration, MSCModel
 from .modeling_recurrent_positions import RecurrentPositionsForConditionalGeneration, RecurrentPositionsModel
+from .modeling_relative_positions import RelativePositionsForConditionalGeneration, RelativePositionsModel
 from .modeling_reordering import ReorderingForConditionalGeneration, ReorderingModel
 from .modeling_reordering_embedding import ReorderingEmbeddingForConditionalGeneration, ReorderingEmbeddingModel
 from .modeling_transparent import TransparentForConditionalGeneration, TransparentModel
@@ -93,6 +95,16 @@ ARCHITECTURES: dict[str, Architecture] = {
         head=RecurrentPositionsForConditionalGeneration,
         recipe="recurrent_positions_multi30k-de-en_small.yaml",
         neutral={"recurrent_encoder": False, "recurrent_decoder": False},
+    ),
+    "relative_positions": Architecture(
+        title="Relative positions: self-attention reads the distance of each pair of words",
+        paper="Shaw et al. 2018, Self-Attention with Relative Position Representations",
+        config=RelativePositionsConfig,
+        model=RelativePositionsModel,
+        head=RelativePositionsForConditionalGeneration,
+        recipe="relative_positions_multi30k-de-en_small.yaml",
+        neutral={"relative_encoder": False, "relative_decoder": False, "absolute_positions": True},
+        tiny={"max_relative_position": 3},
     ),
     "mlrf": Architecture(
         title="MLRF: output and memory read a learned mixture of all layers",
@@ -179,6 +191,9 @@ __all__ = [
     "RecurrentPositionsConfig",
     "RecurrentPositionsForConditionalGeneration",
     "RecurrentPositionsModel",
+    "RelativePositionsConfig",
+    "RelativePositionsForConditionalGeneration",
+    "RelativePositionsModel",
     "ReorderingConfig",
     "ReorderingEmbeddingConfig",
     "ReorderingEmbeddingForConditionalGeneration",
