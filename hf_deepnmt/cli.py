@@ -316,6 +316,44 @@ def analyse_reordering(
     typer.echo(f"{measured['sentences']} sentences; {measured['sentences_without_order']} without links left out")
 
 
+@analyse.command("difficulty")
+def analyse_difficulty(
+    run: Annotated[Path, typer.Argument(help="output folder of the run whose last checkpoints judge the sentences")],
+    source: Annotated[Path, typer.Option(help="test sentences, one a line")],
+    reference: Annotated[Path, typer.Option(help="their translations")],
+    system: Annotated[
+        list[str], typer.Option(help="NAME=MODEL or NAME=FILE with translations; repeat it, the baseline first")
+    ],
+    output: Annotated[Path, typer.Option(help="picture; the figures go beside it as JSON")],
+    last: Annotated[int, typer.Option(help="checkpoints that judge")] = 20,
+    parts: Annotated[int, typer.Option(help="parts of equal size")] = 4,
+    per_token: Annotated[bool, typer.Option("--per-token", help="losses per target token, not per sentence")] = False,
+    target_lang: Annotated[str | None, typer.Option(help="chooses the tokeniser of BLEU")] = None,
+):
+    """BLEU of systems on parts of a test set, from the easiest to the hardest sentences for a reference run."""
+    import hf_deepnmt  # noqa: F401  (registers the architectures)
+
+    from .difficulty import report_difficulty
+
+    try:
+        named = [item.partition("=") for item in system]
+        for item, (name, equals, path) in zip(system, named, strict=True):
+            if not (name and equals and path):
+                raise ValueError(f"--system {item!r} is not NAME=PATH")
+        systems = {name: Path(path) for name, _, path in named}
+        if len(systems) < len(named):
+            raise ValueError("two systems have one name")
+        given = {"last": last, "parts": parts, "per_token": per_token, "target_lang": target_lang}
+        results = report_difficulty(run, source, reference, systems, output, **given)
+    except (ValueError, OSError, ImportError) as error:
+        fail(error)
+    for row in results["parts"]:
+        scores = ", ".join(f"{name} {score['score']:.1f}" for name, score in row["bleu"].items())
+        typer.echo(f"{row['part']:12}  {row['sentences']} sentences, BLEU: {scores}")
+    if results["lines_left_out"]:
+        typer.echo(f"{results['lines_left_out']} of {results['lines']} lines have a blank side and are left out")
+
+
 @analyse.command("gradients")
 def analyse_gradients(
     runs: Annotated[list[Path], typer.Argument(help="output folders of runs trained with training.gradient_norms=N")],
