@@ -1,11 +1,13 @@
 """A saved folder carries its code: a process without the package loads it and gives the same results."""
 
 import json
+import os
 import subprocess
 import sys
 
 import pytest
 import torch
+from filelock import FileLock
 from tiny import save_translator
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, pipeline
 
@@ -44,18 +46,25 @@ for folder in map(Path, folders):
 
 @pytest.fixture(scope="module")
 def exported(tmp_path_factory):
-    """A folder for every architecture and kind of vocabulary, and what one process without the package made of them."""
-    place = tmp_path_factory.mktemp("exported")
-    folders = {
-        (model_type, sides): save_translator(place / f"{model_type}-{sides}", model_type, joint)
-        for model_type in ARCHITECTURES
-        for sides, joint in SIDES.items()
-    }
-    arguments = [json.dumps([str(folder) for folder in folders.values()]), json.dumps(TEXTS), json.dumps(OPTIONS)]
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, *arguments], capture_output=True, text=True, cwd=place, check=False
-    )
-    return folders, done
+    """
+    Folders of every architecture and kind of vocabulary, what one process without the package made of them, and its errors.
+
+    Processes of the same test run share them: the first one makes them, the others wait.
+    """
+    run = os.environ.get("PYTEST_XDIST_TESTRUNUID")
+    place = tmp_path_factory.getbasetemp().parent / f"exported-{run}" if run else tmp_path_factory.mktemp("exported")
+    folders = {(name, sides): place / f"{name}-{sides}" for name in ARCHITECTURES for sides in SIDES}
+    errors = place / "stderr.txt"
+    place.mkdir(exist_ok=True)
+    with FileLock(place / "lock"):
+        if not errors.is_file():
+            for (name, sides), folder in folders.items():
+                save_translator(folder, name, SIDES[sides])
+            arguments = [json.dumps(value) for value in ([str(folder) for folder in folders.values()], TEXTS, OPTIONS)]
+            command = [sys.executable, "-c", PROGRAM, *arguments]
+            done = subprocess.run(command, stderr=subprocess.PIPE, text=True, cwd=place, check=False)
+            errors.write_text(done.stderr)
+    return folders, errors
 
 
 @pytest.fixture(params=SIDES)
@@ -64,10 +73,9 @@ def folder(request, model_type, exported):
 
 
 @pytest.mark.timeout(900)  # the first test of the module waits for the other process
-@pytest.mark.xdist_group("exported")
 def test_folder_gives_equal_results_without_the_package(folder, exported):
     outcome = folder.with_name(folder.name + ".json")
-    assert outcome.is_file(), exported[1].stderr[-3000:]
+    assert outcome.is_file(), exported[1].read_text()[-3000:]
     tokenizer = AutoTokenizer.from_pretrained(folder)
     model = AutoModelForSeq2SeqLM.from_pretrained(folder).eval()
     inputs = tokenizer(TEXTS, return_tensors="pt", padding=True)
@@ -85,7 +93,6 @@ def test_folder_gives_equal_results_without_the_package(folder, exported):
 
 
 @pytest.mark.timeout(900)
-@pytest.mark.xdist_group("exported")
 def test_saving_again_keeps_all_code(folder, tmp_path):
     model = AutoModelForSeq2SeqLM.from_pretrained(folder)
     model.save_pretrained(tmp_path)
