@@ -7,6 +7,7 @@ order, and fuses both. A reordering loss compares the positions of the last laye
 Equations 1 to 12 are missing from the text that this follows; `ReorderingConfig` names every reading.
 """
 
+import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -138,7 +139,10 @@ def reordered_embeddings(
     inside = (places < lengths)[:, None] & (positions != NO_POSITION)[..., None]
     if config.window == "hard":
         inside = inside & (distance.abs() <= config.window_size)
-    weights = torch.exp(-0.5 * (distance / (config.window_size / 2)) ** 2).masked_fill(~inside, 0.0)
+    # results too small for a normal number take a CPU ten times as long, and count for nothing beside the nearest place
+    smallest = 0.99 * math.log(torch.finfo(distance.dtype).tiny)
+    exponents = (-0.5 * (distance / (config.window_size / 2)) ** 2).clamp(min=smallest)
+    weights = exponents.exp().masked_fill(~inside, 0.0)
     if config.normalise_window:
         weights = weights / weights.sum(dim=-1, keepdim=True).clamp(min=torch.finfo(weights.dtype).tiny)
     return weights.to(table.dtype) @ table
