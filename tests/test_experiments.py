@@ -44,6 +44,7 @@ def finish(module, row, seed, bleu):
     folder.mkdir(parents=True, exist_ok=True)
     result = {
         "scores": {"test": {"bleu": {"score": bleu}, "chrf": {"score": 2 * bleu}}},
+        "training_loss": [{"step": 1, "loss": 4.0}, {"step": 2, "loss": 3.5}],
         "validation": [{"step": 1, "eval_loss": 3.0}, {"step": 2, "eval_loss": 2.5}],
         "seconds": 90.0,
     }
@@ -190,3 +191,14 @@ def test_published_table_is_what_the_results_say(module, monkeypatch):
     if not published.TABLE.is_file():
         pytest.skip("no experiment is published yet")
     published.main(["table", "--check"])
+
+
+def test_curves_of_all_rows(module, experiment, tmp_path):
+    picture = tmp_path / "curves.png"
+    with pytest.raises(SystemExit, match="no results yet"):
+        module.main(["curves", str(experiment), "--output", str(picture)])
+    finish(module, "plain", 1, 10.0)
+    finish(module, "plain", 2, 11.0)
+    finish(module, "wide", 1, 12.0)
+    module.main(["curves", str(experiment), "--output", str(picture)])
+    assert picture.read_bytes().startswith(b"\x89PNG")

@@ -2,11 +2,14 @@
 Run and report experiments that compare systems over several seeds: rows that differ in a few recipe fields.
 
     python training/experiments.py run training/experiments/NAME.yaml --work FOLDER [data.path=... ...]
+    python training/experiments.py compare training/experiments/NAME.yaml data.path=...
     python training/experiments.py table [--check]
+    python training/experiments.py curves training/experiments/NAME.yaml --output NAME.png
 
 `run` trains what has no result yet, one row and seed after the other, so that it can be stopped at any time and started
 again. Each result goes to benchmarks/results/experiments/NAME/, with the translations of the test set. `table` writes
-benchmarks/EXPERIMENTS.md from them: means over seeds, differences to the row's baseline, and paired bootstrap.
+benchmarks/EXPERIMENTS.md from them: means over seeds, differences to the row's baseline, and the paired bootstrap that
+`compare` adds. `curves` draws the losses of all rows.
 """
 
 import argparse
@@ -31,6 +34,7 @@ RESULTS = HERE.parent / "benchmarks" / "results" / "experiments"
 TABLE = HERE.parent / "benchmarks" / "EXPERIMENTS.md"
 BOOTSTRAP = "bootstrap.json"
 LINKS_FOLDER = "links"
+LINES = ["-", "--", ":", "-."]
 
 
 def load_experiment(path: Path) -> dict:
@@ -256,16 +260,54 @@ def table(arguments: argparse.Namespace):
     TABLE.write_text(text + "\n", encoding="utf-8")
 
 
+def curves(arguments: argparse.Namespace):
+    """Draw training loss, validation loss and validation BLEU of every row over the updates, as means over its seeds."""
+    # not through pyplot, whose backend belongs to the caller
+    from matplotlib.figure import Figure
+
+    path = Path(arguments.experiment)
+    experiment = load_experiment(path)
+    series = {"training_loss": ("loss", "training loss"), "validation": ("eval_loss", "validation loss")}
+    panels = [(key, field, label) for key, (field, label) in series.items()]
+    panels.append(("validation", "eval_bleu", "validation BLEU"))
+    figure = Figure(figsize=(5 * len(panels), 4.5), layout="constrained")
+    axes = figure.subplots(1, len(panels))
+    # rows of one system share a colour: they are named SYSTEM-SETTING
+    found = {row["name"]: results_of(path.stem, row["name"]) for row in experiment["rows"]}
+    found = {name: results for name, results in found.items() if results}
+    if not found:
+        raise SystemExit(f"{path.name} has no results yet: start `python training/experiments.py run`")
+    systems = list(dict.fromkeys(name.rpartition("-")[0] for name in found))
+    settings = list(dict.fromkeys(name.rpartition("-")[2] for name in found))
+    for name, results in found.items():
+        system, _, setting = name.rpartition("-")
+        style = {"color": f"C{systems.index(system) % 10}", "linestyle": LINES[settings.index(setting) % len(LINES)]}
+        for axis, (key, field, label) in zip(axes, panels, strict=True):
+            points: dict[int, list[float]] = {}
+            for result in results.values():
+                for point in result[key]:
+                    if field in point:
+                        points.setdefault(point["step"], []).append(point[field])
+            steps = sorted(points)
+            axis.plot(steps, [statistics.mean(points[step]) for step in steps], label=name, **style)
+            axis.set(xlabel="updates", title=label)
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=6)
+    figure.savefig(arguments.output, dpi=110)
+    print(f"Losses of {len(found)} rows: {arguments.output}")
+
+
 def main(arguments: list[str] | None = None):
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0].strip())
     commands = parser.add_subparsers(required=True)
-    for name, function in (("run", run), ("compare", compare)):
+    for name, function in (("run", run), ("compare", compare), ("curves", curves)):
         command = commands.add_parser(name, help=function.__doc__)
         command.add_argument("experiment", help="file in training/experiments/")
         if name == "run":
             command.add_argument("--work", default="runs/experiments", help="folder for the training runs")
             command.add_argument("--rows", default="", help="only these rows, separated by commas")
             command.add_argument("--seeds", default="", help="only these seeds, so that processes can share the work")
+        if name == "curves":
+            command.add_argument("--output", required=True, help="image file")
         command.set_defaults(function=function)
     command = commands.add_parser("table", help="write benchmarks/EXPERIMENTS.md")
     command.add_argument("--check", action="store_true", help="only compare")
