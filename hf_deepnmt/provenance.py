@@ -21,6 +21,7 @@ from .version import __version__
 
 
 PACKAGES = ("torch", "transformers", "tokenizers", "datasets", "sacrebleu", "accelerate")
+RESULTS = "benchmarks/results"
 
 
 def run_info(seed: int | None = None) -> dict[str, Any]:
@@ -47,7 +48,9 @@ def source_state() -> dict[str, Any]:
     # An installed package may lie inside the repository of somebody else.
     if root is None or Path(root).resolve() / here.parent.name / here.name != here:
         return {"commit": None, "dirty": None}
-    commit, changes = git("rev-parse", "--verify", "--quiet", "HEAD"), git("status", "--porcelain")
+    # results that earlier runs of an experiment have just written change nothing that runs
+    unchanged = ("--", ":/", f":(exclude,top){RESULTS}")
+    commit, changes = git("rev-parse", "--verify", "--quiet", "HEAD"), git("status", "--porcelain", *unchanged)
     return {"commit": commit, "dirty": None if changes is None else bool(changes)}
 
 

@@ -419,6 +419,21 @@ def test_commit_of_another_repository_is_not_taken(monkeypatch):
     assert provenance.source_state() == {"commit": None, "dirty": None}
 
 
+def test_new_results_do_not_make_a_tree_dirty(monkeypatch, tmp_path):
+    package, results = tmp_path / "hf_deepnmt", tmp_path / "benchmarks" / "results" / "new.json"
+    for file in (package / "provenance.py", results):
+        file.parent.mkdir(parents=True)
+        file.write_text("")
+    subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
+    subprocess.run(["git", "-C", str(tmp_path), "add", "hf_deepnmt"], check=True)
+    identity = ["-c", "user.name=a", "-c", "user.email=a@example.org"]
+    subprocess.run(["git", "-C", str(tmp_path), *identity, "commit", "-qm", "first"], check=True)
+    monkeypatch.setattr(provenance, "__file__", str(package / "provenance.py"))
+    assert provenance.source_state()["dirty"] is False
+    (package / "other.py").write_text("")
+    assert provenance.source_state()["dirty"] is True
+
+
 def test_a_tree_without_git_has_no_commit(monkeypatch):
     monkeypatch.setenv("PATH", "")
     assert provenance.source_state() == {"commit": None, "dirty": None}
