@@ -4,8 +4,8 @@ What very deep encoders cost: memory and time of a training step, and decoding s
 `training`: plain and MSC nets of equal depth, with and without gradient checkpointing, each in a process of its own. A
 round runs every process once; times are medians over the rounds of each process's median step. `peak_mib` is what a
 process needed beyond the libraries: weights, gradients, Adam's moments and activations.
-`decoding`: beam search with random weights and translations of a fixed length, in one process. A round runs each model once,
-in turn; figures are medians over rounds of the ratio to the 6-layer baseline of the same round.
+`decoding`: beam search with random weights and translations of a fixed length, in one process, in bf16 where that is fast.
+A round runs each model once, in turn; figures are medians over rounds of the ratio to the 6-layer baseline of the same round.
 On a CPU the time is that of the process, since other work on the machine stretches the clock but hardly the work.
 Run: python benchmarks/depth.py, and with --device cuda on a GPU.
 """
@@ -138,9 +138,12 @@ def measure_decoding(arguments: argparse.Namespace) -> dict:
     inputs = {"input_ids": sources, "attention_mask": torch.ones_like(sources)}
     length = arguments.target_length
     limits = {"num_beams": beams, "min_new_tokens": length, "max_new_tokens": length}
+    bf16 = fast_bf16()
+    dtype = torch.bfloat16 if bf16 else torch.float32
+    settings = {"plain 6": ("plain", 6), **{f"msc {layers}": ("msc", layers) for layers in arguments.decoding_layers}}
     candidates = {
-        "plain 6": make_model("plain", 6, device, False, arguments.small).eval(),
-        **{f"msc {n}": make_model("msc", n, device, False, arguments.small).eval() for n in arguments.decoding_layers},
+        name: make_model(*setting, device, bf16, arguments.small).to(dtype).eval()
+        for name, setting in settings.items()
     }
     seconds: dict[str, list[float]] = {name: [] for name in candidates}
     encoder: dict[str, list[float]] = {name: [] for name in candidates}
@@ -170,7 +173,13 @@ def measure_decoding(arguments: argparse.Namespace) -> dict:
         }
         print(name, rows[name], flush=True)
     shape = {"sentences": len(sources), "source_length": arguments.source_length, "target_length": length}
-    return {**shape, "beams": beams, "dtype": "float32", "rounds": arguments.decoding_rounds, "models": rows}
+    return {
+        **shape,
+        "beams": beams,
+        "dtype": str(dtype).removeprefix("torch."),
+        "rounds": arguments.decoding_rounds,
+        "models": rows,
+    }
 
 
 def parse_arguments() -> argparse.Namespace:
