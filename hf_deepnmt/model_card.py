@@ -22,7 +22,7 @@ from huggingface_hub import EvalResult, ModelCardData
 from transformers import PreTrainedConfig
 
 from .metrics import ROUGE_KINDS
-from .models import ARCHITECTURES
+from .models import ARCHITECTURES, Architecture
 from .provenance import plain_number, portable_argument, write_text
 from .tasks import TASKS
 
@@ -272,7 +272,21 @@ def architecture_section(facts: CardFacts) -> str:
     rows = [(label, facts.config[name]) for name, label in CONFIG_FIELDS.items() if facts.config.get(name) is not None]
     if "parameters" in facts.model:
         rows.insert(0, ("Parameters", facts.model["parameters"]))
-    return f"## Architecture\n\n{text}" + (f"\n\n{table(('', ''), rows)}" if rows else "")
+    parts = [f"## Architecture\n\n{text}", table(("", ""), rows) if rows else "", readings(facts, architecture)]
+    return "\n\n".join(part for part in parts if part)
+
+
+def readings(facts: CardFacts, architecture: Architecture | None) -> str:
+    """What the paper leaves open and this model's config decides."""
+    known = {} if architecture is None else architecture.readings
+    values = {name: "unset" if value is None else value for name, value in facts.config.items()}
+    rows = [(f"`{name}`", values[name], why) for name, why in known.items() if name in values]
+    if not rows:
+        return ""
+    return (
+        "Where the paper is silent or contradicts itself, a field of the config decides. These are readings:\n\n"
+        + table(("Field", "Value", "What is open"), rows)
+    )
 
 
 def usage_section(facts: CardFacts) -> str:

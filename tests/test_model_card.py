@@ -10,6 +10,7 @@ from tiny import tiny_config
 
 from hf_deepnmt.evaluation import evaluate_hypotheses
 from hf_deepnmt.model_card import check_card, render_model_card, write_model_card
+from hf_deepnmt.models import ARCHITECTURES
 from hf_deepnmt.provenance import run_info, write_results
 
 
@@ -157,6 +158,16 @@ def test_config_of_the_model_fills_the_architecture(results):
     assert "| Label smoothing | 0.125 |" in text
     assert "| Encoder layers | 3 |" in text
     assert render_model_card({**results, "config": config.to_dict()}) == render_model_card(results, config)
+
+
+@pytest.mark.parametrize("model_type", ARCHITECTURES)
+def test_readings_are_fields_and_stand_in_the_card(results, model_type):
+    architecture = ARCHITECTURES[model_type]
+    config = architecture.config()
+    _, text = parts(render_model_card(results, config))
+    assert ("These are readings" in text) == bool(architecture.readings)
+    for name, why in architecture.readings.items():
+        assert re.search(rf"^\| `{name}` \| [^|]+ \| {re.escape(why)} \|$", text, re.MULTILINE), name
 
 
 def test_several_results_add_test_sets_and_comparisons(results, scored):

@@ -44,6 +44,7 @@ class Architecture:
         paper: where it comes from.
         config, model, head: its three classes.
         recipe: a recipe of `training/recipes/` that trains it.
+        readings: config fields that decide what the paper leaves open, and what it leaves open; model cards say both.
         neutral: config fields with which it computes exactly what the baseline computes; None where there are none.
         tiny: further config fields for the small models of the tests.
     """
@@ -54,6 +55,7 @@ class Architecture:
     model: type
     head: type
     recipe: str
+    readings: dict[str, str] = field(default_factory=dict)
     neutral: dict[str, Any] | None = None
     tiny: dict[str, Any] = field(default_factory=dict)
 
@@ -75,6 +77,18 @@ ARCHITECTURES: dict[str, Architecture] = {
         model=ReorderingModel,
         head=ReorderingForConditionalGeneration,
         recipe="reordering_multi30k-de-en_small.yaml",
+        readings={
+            "position_net": "equations 1 to 12 were not at hand; the printed shapes fit no form for certain",
+            "window": "the printed hard window gives the reordering loss no gradient to the positions",
+            "window_size": "D of the Gaussian, 0.5 in the text",
+            "normalise_window": "whether the Gaussian's weights sum to 1",
+            "reorder_site": "where the reordered positions are added",
+            "reorder_norm": "whether a norm follows them",
+            "reorder_layers": "which encoder layers reorder; the last of them is supervised",
+            "reorder_loss": "the distance of a position to its target",
+            "reorder_reduction": "what the sum over tokens is divided by",
+            "gate": "which pass the gate weighs, and its width",
+        },
         neutral={"fusion": "none", "reorder_layers": []},
         tiny={"fusion": "gate"},
     ),
@@ -85,6 +99,11 @@ ARCHITECTURES: dict[str, Architecture] = {
         model=ReorderingEmbeddingModel,
         head=ReorderingEmbeddingForConditionalGeneration,
         recipe="reordering_embedding_multi30k-de-en_small.yaml",
+        readings={
+            "reorder_encoder": "the whole layer: the equations were not at hand",
+            "reorder_decoder": "the whole layer: the equations were not at hand",
+            "reorder_norm": "whether a norm follows the embedding",
+        },
         neutral={"reorder_encoder": False, "reorder_decoder": False},
     ),
     "recurrent_positions": Architecture(
@@ -94,6 +113,12 @@ ARCHITECTURES: dict[str, Architecture] = {
         model=RecurrentPositionsModel,
         head=RecurrentPositionsForConditionalGeneration,
         recipe="recurrent_positions_multi30k-de-en_small.yaml",
+        readings={
+            "recurrent_mode": "how heads read the recurrent states: only the abstract was at hand",
+            "recurrent_heads": "how many heads read them",
+            "recurrent_size": "their width",
+            "recurrent_cell": "what makes them",
+        },
         neutral={"recurrent_encoder": False, "recurrent_decoder": False},
     ),
     "relative_positions": Architecture(
@@ -103,6 +128,9 @@ ARCHITECTURES: dict[str, Architecture] = {
         model=RelativePositionsModel,
         head=RelativePositionsForConditionalGeneration,
         recipe="relative_positions_multi30k-de-en_small.yaml",
+        readings={
+            "relative_heads_shared": "shared as in the section on efficiency; the base models have tables for each head"
+        },
         neutral={"relative_encoder": False, "relative_decoder": False, "absolute_positions": True},
         tiny={"max_relative_position": 3},
     ),
@@ -113,6 +141,13 @@ ARCHITECTURES: dict[str, Architecture] = {
         model=MLRFModel,
         head=MLRFForConditionalGeneration,
         recipe="mlrf_multi30k-de-en_small.yaml",
+        readings={
+            "sa_activation": "sigma of equation 5 has no name",
+            "w1_per_hop": "Dec-SA with 6 hops prints 13.47M parameters; one W_1 gives 12.16M, one for each hop 13.47M",
+            "fuse_word_embedding": "whether z^0 is fused; 11 of 12 printed counts need it",
+            "fusion_bias": "biases of the fusion; 11 of 12 printed counts are met without",
+            "fusion_layernorm": "the norm after an average; the printed counts have none with parameters",
+        },
         neutral={"encoder_fusion": "none", "decoder_fusion": "none"},
         tiny={"n_hop": 3, "d_a": 20, "d_f": 24},
     ),
@@ -123,6 +158,10 @@ ARCHITECTURES: dict[str, Architecture] = {
         model=AttentionLinkModel,
         head=AttentionLinkForConditionalGeneration,
         recipe="attention_link_multi30k-de-en_small.yaml",
+        readings={
+            "link_scale": "the formulas leave the scale of a sum of products out",
+            "link_mode": "the symbols can mean the previous layer's products or only its matrices",
+        },
         neutral={"link_encoder_self": False, "link_decoder_self": False, "link_cross": False},
     ),
     "dlcl": Architecture(
@@ -132,6 +171,7 @@ ARCHITECTURES: dict[str, Architecture] = {
         model=DLCLModel,
         head=DLCLForConditionalGeneration,
         recipe="dlcl_multi30k-de-en_18-layers.yaml",
+        readings={"history_norm": "norms of the combined states; off only for the identity with the baseline"},
         neutral={"encoder_dlcl": False, "decoder_dlcl": False},
     ),
     "msc": Architecture(
@@ -141,6 +181,14 @@ ARCHITECTURES: dict[str, Architecture] = {
         model=MSCModel,
         head=MSCForConditionalGeneration,
         recipe="msc_multi30k-de-en_36-layers.yaml",
+        readings={
+            "ffn_cell_input": "what the FFN cell of Table 5 reads",
+            "context_init": "C^0",
+            "memory_norm": "the norm of a block's output before the decoder reads it",
+            "gru_input_norm": "the norm of a block's output before the cell",
+            "context_norm": "the norm of a context before attention reads it",
+            "extra_context_norms": "norms that meet the printed parameter counts of 54 and 72 layers",
+        },
     ),
     "transparent": Architecture(
         title="Transparent attention: each decoder layer reads a mixture of all encoder layers",
@@ -149,6 +197,10 @@ ARCHITECTURES: dict[str, Architecture] = {
         model=TransparentModel,
         head=TransparentForConditionalGeneration,
         recipe="transparent_multi30k-de-en_18-layers.yaml",
+        readings={
+            "mixture_norm": "whether a mixture passes the norm of a pre-norm encoder",
+            "mixture_dropout": "dropout of the mixture's weights",
+        },
         neutral={"transparent": False},
         tiny={"mixture_dropout": 0.0},
     ),
