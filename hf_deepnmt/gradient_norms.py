@@ -43,7 +43,9 @@ def layer_norms(model: nn.Module) -> dict[str, list[float]]:
         of_layers = []
         for layer in stack.layers:
             gradients = [p.grad for p in layer.parameters() if p.grad is not None]
-            of_layers.append(nn.utils.get_total_norm(gradients) if gradients else torch.zeros(()))
+            norm = nn.utils.get_total_norm(gradients) if gradients else torch.zeros(())
+            # of sharded gradients every process knows a part
+            of_layers.append(norm.full_tensor() if hasattr(norm, "full_tensor") else norm)
         device = of_layers[0].device
         norms[side] = torch.stack([norm.float().to(device) for norm in of_layers]).tolist()
     return norms
@@ -76,10 +78,13 @@ class GradientNormCallback(TrainerCallback):
         path.write_text("".join(f"{json.dumps(line)}\n" for line in kept), encoding="utf-8")
 
     def on_pre_optimizer_step(self, args, state, control, model=None, **kwargs):
-        if state.global_step % self.every or not state.is_world_process_zero:
+        if state.global_step % self.every:
             return
         factor = clipping_undone(self.norm_before_clipping, args.max_grad_norm)
+        # by all processes, which sharded gradients are gathered from
         norms = {side: [factor * norm for norm in values] for side, values in layer_norms(model).items()}
+        if not state.is_world_process_zero:
+            return
         with Path(args.output_dir, FILE_NAME).open("a", encoding="utf-8") as file:
             file.write(json.dumps({"step": state.global_step + 1, **norms}) + "\n")
 

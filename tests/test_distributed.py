@@ -4,12 +4,16 @@ import json
 import os
 import subprocess
 import sys
+from itertools import product
 from pathlib import Path
 
 import pytest
 
+from hf_deepnmt.models import ARCHITECTURES
+
 
 TESTS = Path(__file__).parent
+KINDS = ["whole", "whole, checkpointing", "sharded"]
 
 
 def work(folder):
@@ -47,34 +51,48 @@ def work(folder):
         (folder / "found.json").write_text(json.dumps(found))
 
 
-def sharded_gradients(folder):
-    """Gradients of a model whose layers and root are sharded over the processes, each with its own sentences."""
+def gradients(folder):
+    """Gradients of each architecture on sentences shared out to the processes: whole models (DDP) and sharded ones."""
     import torch
     from tiny import labels, sentences, tiny_model
     from torch.distributed.fsdp import fully_shard
+    from torch.nn.parallel import DistributedDataParallel
+
+    from hf_deepnmt.gradient_norms import layer_norms
 
     torch.set_num_threads(1)
     processes, rank = int(os.environ.get("WORLD_SIZE", "1")), int(os.environ.get("RANK", "0"))
-    model = tiny_model(dropout=0.0).train()
-    data = {**sentences(6, 9, 4, 7), "labels": labels(5, 3, 8, 4)}
-    tokens = data["labels"].ne(-100).sum()
     if processes > 1:
         torch.distributed.init_process_group("gloo")
         mesh = torch.distributed.device_mesh.init_device_mesh("cpu", (processes,))
-        for module in model.modules():
-            if type(module).__name__ in model._no_split_modules:
-                fully_shard(module, mesh=mesh)
-        fully_shard(model, mesh=mesh)
-    # gradients are averaged over processes
-    loss = model(**{name: value[rank::processes] for name, value in data.items()}, num_items_in_batch=tokens).loss
-    (loss * processes).backward()
-    whole = {
-        name: parameter.grad.full_tensor() if processes > 1 else parameter.grad
-        for name, parameter in model.named_parameters()
-    }
+    data = {**sentences(6, 9, 4, 7), "labels": labels(5, 3, 8, 4)}
+    tokens = data["labels"].ne(-100).sum()
+    own = {name: value[rank::processes] for name, value in data.items()}
+    norms = {}
+    for model_type, kind in product(ARCHITECTURES, KINDS):
+        model = tiny_model(model_type, dropout=0.0).train()
+        if "checkpointing" in kind:
+            model.gradient_checkpointing_enable({"use_reentrant": False})
+        called = model
+        if processes > 1 and "sharded" in kind:
+            for module in model.modules():
+                if type(module).__name__ in model._no_split_modules:
+                    fully_shard(module, mesh=mesh)
+            fully_shard(model, mesh=mesh)
+            assert type(model).__name__.startswith("FSDP")
+        elif processes > 1:
+            called = DistributedDataParallel(model)
+        # gradients are averaged over processes
+        (called(**own, num_items_in_batch=tokens).loss * processes).backward()
+        norms[f"{model_type}, {kind}"] = layer_norms(model)
+        whole = {
+            name: parameter.grad.full_tensor() if hasattr(parameter.grad, "full_tensor") else parameter.grad
+            for name, parameter in model.named_parameters()
+        }
+        if rank == 0:
+            torch.save(whole, folder / f"{model_type}, {kind}.pt")
     if rank == 0:
-        torch.save(whole, folder / "gradients.pt")
-        (folder / "found.json").write_text(json.dumps({"sharded": type(model).__name__}))
+        (folder / "found.json").write_text(json.dumps(norms))
 
 
 def run(folder, processes, task="work"):
@@ -136,17 +154,25 @@ def test_checkpoints_are_averaged_once(runs):
         assert (second[key] - value).abs().max() < 1e-6, key
 
 
-def test_gradients_of_a_sharded_model_are_those_of_a_whole_one(tmp_path):
+@pytest.fixture(scope="module")
+def shared_out(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("gradients")
+    return folder, run(folder / "one", 1, "gradients"), run(folder / "two", 2, "gradients")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("model_type", ARCHITECTURES)
+def test_gradients_of_two_processes_are_those_of_one(shared_out, model_type, kind):
     import torch
 
-    found = {
-        name: run(tmp_path / name, processes, "sharded_gradients") for name, processes in (("one", 1), ("two", 2))
-    }
-    assert found["two"]["sharded"].startswith("FSDP")
-    whole, sharded = (torch.load(tmp_path / name / "gradients.pt") for name in found)
-    assert whole.keys() == sharded.keys()
-    for name, gradient in whole.items():
-        torch.testing.assert_close(sharded[name], gradient, atol=1e-6, rtol=1e-5)
+    folder, one, two = shared_out
+    name = f"{model_type}, {kind}"
+    alone, together = (torch.load(folder / part / f"{name}.pt") for part in ("one", "two"))
+    assert alone.keys() == together.keys()
+    for key, gradient in alone.items():
+        torch.testing.assert_close(together[key], gradient, atol=1e-6, rtol=1e-5)
+    for side, norms in one[name].items():
+        assert two[name][side] == pytest.approx(norms, rel=1e-4)
 
 
 if __name__ == "__main__":

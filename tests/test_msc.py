@@ -178,6 +178,18 @@ def test_states_follow_the_equations(fields):
     torch.testing.assert_close(got, expected_states(made, data, target), atol=1e-10, rtol=1e-10)
 
 
+@pytest.mark.parametrize("fields", SWITCHES, ids=str)
+def test_no_gradient_is_cut(fields):
+    made, (data, target) = model(**fields), (sentences(7, 4), torch.randint(5, 60, (2, 5)))
+    weights = [parameter for parameter in made.model.parameters() if parameter.requires_grad]
+    direction = torch.randn(2, 5, made.config.d_model, dtype=torch.double)
+    states = made.model(**data, decoder_input_ids=target).last_hidden_state, expected_states(made, data, target)
+    got, expected = (torch.autograd.grad((state * direction).sum(), weights, allow_unused=True) for state in states)
+    for parameter, own, other in zip(weights, got, expected, strict=True):
+        zero = torch.zeros_like(parameter)
+        torch.testing.assert_close(zero if own is None else own, zero if other is None else other, atol=1e-9, rtol=1e-9)
+
+
 @torch.no_grad()
 def test_without_context_and_with_blocks_of_one_layer_decoder_layers_read_encoder_layers():
     class LayerEncoder(DeepNMTEncoder):
