@@ -79,7 +79,7 @@ class FeedForwardFusion(nn.Module):
         return self.fc2(torch.relu(self.fc1(states.flatten(2))))
 
 
-class LayerAttention(nn.Module):
+class LayerWeighting(nn.Module):
     """Equations 5 to 7: attention of `n_hop` hops over the states of one position."""
 
     def __init__(self, config: MLRFConfig, inputs: int):
@@ -134,7 +134,7 @@ class LayerFusion(nn.Module):
             rows = max(inputs, config.fused_states("encoder"), config.fused_states("decoder"))
             self.layer_embedding = LayerEmbedding(rows if shares_embedding(config) else inputs, config.d_model)
         if self.kind == "sa":
-            self.attention = LayerAttention(config, inputs)
+            self.attention = LayerWeighting(config, inputs)
         if self.kind != "avg":
             self.network = FeedForwardFusion(config, config.n_hop if self.kind == "sa" else inputs)
 
@@ -186,12 +186,12 @@ class MLRFStack(MLRFPreTrainedModel):
 
 class MLRFEncoder(MLRFStack, DeepNMTEncoder):
     side = "encoder"
-    _can_record_outputs = {**DeepNMTEncoder._can_record_outputs, "fusion_attentions": LayerAttention}
+    _can_record_outputs = {**DeepNMTEncoder._can_record_outputs, "fusion_attentions": LayerWeighting}
 
 
 class MLRFDecoder(MLRFStack, DeepNMTDecoder):
     side = "decoder"
-    _can_record_outputs = {**DeepNMTDecoder._can_record_outputs, "fusion_attentions": LayerAttention}
+    _can_record_outputs = {**DeepNMTDecoder._can_record_outputs, "fusion_attentions": LayerWeighting}
 
 
 class MLRFModel(MLRFPreTrainedModel, DeepNMTModel):
