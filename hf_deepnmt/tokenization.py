@@ -109,11 +109,14 @@ def _pre_tokenizer() -> pre_tokenizers.PreTokenizer:
 def _train_bpe(read: Reader, vocab_size: int, options: _Options) -> models.Model:
     tokenizer = Tokenizer(models.BPE(unk_token="<unk>"))
     tokenizer.normalizer, tokenizer.pre_tokenizer = _normalizer(options), _pre_tokenizer()
+    size = options.alphabet_size(vocab_size)
     trainer = trainers.BpeTrainer(
         vocab_size=vocab_size,
         min_frequency=options.min_frequency,
         special_tokens=list(options.reserved),
-        limit_alphabet=options.alphabet_size(vocab_size),
+        # left to itself, the trainer chooses at random among characters equally frequent
+        initial_alphabet=_frequent_characters(_character_counts(read, options), size),
+        limit_alphabet=size,
         show_progress=options.show_progress,
     )
     tokenizer.train_from_iterator(read(), trainer)
@@ -123,13 +126,22 @@ def _train_bpe(read: Reader, vocab_size: int, options: _Options) -> models.Model
     return models.BPE(vocab=trained["vocab"], merges=merges, unk_token="<unk>", byte_fallback=options.byte_fallback)
 
 
-def _without_rare_characters(read: Reader, size: int, options: _Options) -> Iterator[str]:
+def _character_counts(read: Reader, options: _Options) -> Counter[str]:
     normalizer = _normalizer(options)
     counts = Counter()
     for text in read():
         counts.update(normalizer.normalize_str(text))
+    return counts
+
+
+def _frequent_characters(counts: Counter[str], size: int) -> list[str]:
+    return sorted(counts, key=lambda character: (-counts[character], character))[:size]
+
+
+def _without_rare_characters(read: Reader, size: int, options: _Options) -> Iterator[str]:
+    normalizer, counts = _normalizer(options), _character_counts(read, options)
     del counts[" "]
-    kept = {character for character, _ in counts.most_common(size - 1)}
+    kept = set(_frequent_characters(counts, size - 1))
     # the words around a rare character are learned apart, as they will be encoded
     spaces = dict.fromkeys(map(ord, counts.keys() - kept), " ")
     for text in read():
@@ -158,8 +170,7 @@ def _train_unigram(read: Reader, vocab_size: int, options: _Options) -> models.M
 
 
 def _train_side(sides: dict[str, Texts], vocab_size: int, options: _Options) -> Tokenizer:
-    if options.algorithm == "unigram":
-        sides = {side: _repeatable(texts) for side, texts in sides.items()}
+    sides = {side: _repeatable(texts) for side, texts in sides.items()}
     train = {"bpe": _train_bpe, "unigram": _train_unigram}[options.algorithm]
     tokenizer = Tokenizer(train(_reader(sides), vocab_size, options))
     tokenizer.normalizer, tokenizer.pre_tokenizer = _normalizer(options), _pre_tokenizer()

@@ -179,6 +179,14 @@ def test_training_bpe_twice_writes_the_same_bytes(tmp_path):
         assert (tmp_path / "a" / file).read_bytes() == (tmp_path / "b" / file).read_bytes()
 
 
+def test_training_bpe_keeps_the_same_characters_where_many_are_equally_frequent(tmp_path):
+    texts = [chr(0x4E00 + 3 * row) * 3 for row in range(300)]
+    for name in ("a", "b", "c"):
+        make(source=texts, target=texts, vocab_size=400, byte_fallback=True).save_pretrained(tmp_path / name)
+    files = [(tmp_path / name / "tokenizer.json").read_bytes() for name in ("a", "b", "c")]
+    assert files[0] == files[1] == files[2]
+
+
 @pytest.mark.parametrize("byte_fallback", [True, False])
 @pytest.mark.parametrize("algorithm", ["bpe", "unigram"])
 def test_vocabulary_has_exactly_the_size_asked_for(algorithm, byte_fallback):
