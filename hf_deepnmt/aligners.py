@@ -369,6 +369,21 @@ def write_links(
     return counts
 
 
+def refuse_overwriting(inputs: Iterable[str | Path], output: str | Path, directions: bool = False):
+    """
+    Raise where links would be written over a file that they are made from.
+
+    Raises:
+        ValueError: `output`, or with `directions` one of the files beside it, is among `inputs`; names it.
+    """
+    written = {
+        Path(f"{output}{ending}").resolve() for ending in ("", ".forward", ".reverse")[: 3 if directions else 1]
+    }
+    for path in inputs:
+        if Path(path).resolve() in written:
+            raise ValueError(f"{path} is read, and the links would overwrite it: give another output")
+
+
 def convert_links(
     source: str | Path,
     target: str | Path,
@@ -402,10 +417,13 @@ def convert_links(
         for pair, *found in zip(pairs(), *files, strict=True):
             yield (found[0], found[-1]) if all(word_spans(text, link_format.words) for text in pair) else None
 
+    refuse_overwriting((source, target, *links), output)
     return _write(rows(), Path(output), symmetrisation if len(links) == 2 else "union", directions=False)
 
 
 def _write(rows: Iterable[Directions | None], output: Path, symmetrisation: str, directions: bool) -> LinkCounts:
+    if output.suffix == ".gz":
+        raise ValueError(f"{output}: links are written as plain text; give a name without .gz")
     counts, endings = LinkCounts(), ("", ".forward", ".reverse")[: 3 if directions else 1]
     output.parent.mkdir(parents=True, exist_ok=True)
     finals = [output.with_name(output.name + ending) for ending in endings]

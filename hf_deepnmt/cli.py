@@ -79,7 +79,7 @@ def align(
     quiet: Annotated[bool, typer.Option(help="no progress on standard error")] = False,
 ):
     """Link the words of sentence pairs: as many lines out as in, empty ones for pairs with an empty side."""
-    from .aligners import convert_links, write_links
+    from .aligners import convert_links, refuse_overwriting, write_links
     from .alignment import LinkFormat
     from .data import iter_pairs
 
@@ -90,6 +90,7 @@ def align(
         else:
             if one_based or reverse:
                 raise ValueError("--one-based and --reverse say how a file is written: give it with --links")
+            refuse_overwriting((source, target), output, directions=True)
             names = {"source_lang": "source", "target_lang": "target"}
             pairs = iter_pairs(source, target, format="lines", on_blank="keep", **names)
             options = {"aligner": aligner, "words": words, "symmetrisation": symmetrise, "progress": not quiet}

@@ -816,3 +816,18 @@ def test_positions_reach_the_model_and_not_generation(tmp_path):
     assert trained == 2 and len(model.seen) > trained
     for ids, places in model.seen:
         assert ids.shape == places.shape and torch.equal(places == NO_POSITION, ids == model.config.pad_token_id)
+
+
+@pytest.mark.parametrize("output", ["a.de", "a.en", "links"])
+def test_links_are_not_written_over_what_they_are_made_from(tmp_path, output):
+    from hf_deepnmt.aligners import convert_links
+
+    for name, text in (("a.de", "x y\n"), ("a.en", "u v\n"), ("links", "0-0 1-1\n")):
+        (tmp_path / name).write_text(text)
+    paths = [tmp_path / name for name in ("a.de", "a.en", "links")]
+    before = [path.read_text() for path in paths]
+    with pytest.raises(ValueError, match="overwrite"):
+        convert_links(paths[0], paths[1], [paths[2]], tmp_path / output)
+    with pytest.raises(ValueError, match=r"without \.gz"):
+        convert_links(paths[0], paths[1], [paths[2]], tmp_path / "out.gz")
+    assert [path.read_text() for path in paths] == before

@@ -187,7 +187,9 @@ def test_no_gradient_is_cut(fields):
     got, expected = (torch.autograd.grad((state * direction).sum(), weights, allow_unused=True) for state in states)
     for parameter, own, other in zip(weights, got, expected, strict=True):
         zero = torch.zeros_like(parameter)
-        torch.testing.assert_close(zero if own is None else own, zero if other is None else other, atol=1e-9, rtol=1e-9)
+        torch.testing.assert_close(
+            zero if own is None else own, zero if other is None else other, atol=1e-9, rtol=1e-9
+        )
 
 
 @torch.no_grad()
