@@ -100,6 +100,8 @@ def test_table_has_means_differences_and_what_is_missing(module, experiment):
     table = module.table_of(experiment)
     assert "| plain | 2 of 2 | 10.5 ± 0.7 | 21.0 ± 1.4 | 2.500 |" in table
     assert "| +1.50 ± 0.50 (plain) |" in table
+    (module.RESULTS / "simple" / "many_curves.png").touch()
+    assert ": many curves](results/experiments/simple/many_curves.png)" in module.table_of(experiment)
     (module.RESULTS / "simple" / "wide.1.json").unlink()
     assert "| +1.00 (plain) |" in module.table_of(experiment)
     (module.RESULTS / "simple" / "wide.2.json").unlink()

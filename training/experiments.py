@@ -181,7 +181,8 @@ def table_of(path: Path) -> str:
     """
     The Markdown table of one experiment: BLEU and chrF of the first test set, over the seeds that are there.
 
-    Where models order the source, also how close they come to the order of word links, and the unmoved source with it.
+    Pictures that lie beside the results follow. Where models order the source, the table also says how close they come to
+    the order of word links, and the unmoved source with it.
     """
     experiment = load_experiment(path)
     file = RESULTS / path.stem / BOOTSTRAP
@@ -210,6 +211,9 @@ def table_of(path: Path) -> str:
         cells += [similarity(results, split)] if orders else []
         cells.append(f"{statistics.mean(result['seconds'] for result in results.values()) / 60:.1f}")
         lines.append(f"| {' | '.join(cells)} |")
+    for picture in sorted((RESULTS / path.stem).glob("*.png")):
+        name = picture.stem.replace("_", " ")
+        lines += ["", f"![{experiment['title']}: {name}](results/experiments/{path.stem}/{picture.name})"]
     return "\n".join(lines)
 
 
