@@ -1,17 +1,20 @@
 """
 Other toolkits for translation, trained as `training.py speed` trains ours: real target tokens a second.
 
-    python benchmarks/peers.py list                                 the peers and their versions
-    python benchmarks/peers.py install NAME --venvs FOLDER          a virtual environment FOLDER/NAME with pinned packages
-    python benchmarks/peers.py segment --data FOLDER --text FOLDER  the parallel text that all of them train on
-    python benchmarks/peers.py run NAME --venvs FOLDER --text FOLDER --folder FOLDER    the figures of one peer
+    python benchmarks/peers.py list                                  the peers and their versions
+    python benchmarks/peers.py install NAME --venvs FOLDER           an environment FOLDER/NAME with pinned packages
+    python benchmarks/peers.py segment --data FOLDER --text FOLDER   the text that all of them train on
+    python benchmarks/peers.py run NAME --venvs FOLDER --text FOLDER --folder FOLDER     the figures of one peer
 
-Each trains the small Transformer of the other comparisons (d 256, ffn 1024, 4 heads, 3+3 layers, shared embeddings) by its own
-trainer, with batches of at most 4096 padded tokens on the longer side, and reads the vocabulary numbers of our tokenizer as
-words. Two hooks count: one around its loss, for the real target tokens, one at the end of each optimizer step, for the time.
-Where this machine is fast in bf16, so is the peer's forward pass: fairseq and eole by their own option; OpenNMT-py, whose
-option is for GPUs, under torch's autocast. fairseq and our baseline normalise after the residual; OpenNMT-py and the decoder
-of eole know only normalisation before it, which costs two more layer norms in the whole model.
+Each trains the small Transformer of the other comparisons (d 256, ffn 1024, 4 heads, 3+3 layers, shared embeddings) by
+its own trainer, with batches of at most 4096 padded tokens on the longer side, and reads the vocabulary numbers of our
+tokenizer as words. Two hooks measure: one around its loss counts the real target tokens, end tokens included, and one
+at the end of each optimizer step takes the time.
+
+Where this machine is fast in bf16, so is the peer's forward pass: fairseq and eole by their own option; OpenNMT-py,
+whose option is for GPUs, under torch's autocast. fairseq and our baseline normalise after the residual; OpenNMT-py and
+the decoder of eole know only normalisation before it, which costs one more layer norm a stack. These two also drop
+inside the feed-forward part.
 """
 
 from __future__ import annotations
@@ -99,10 +102,10 @@ class Peer(ABC):
     """
     One toolkit in a virtual environment of its own.
 
-    Args:
+    Attributes:
         name: of the row and of the environment's folder.
-        package: what to install without its own requirements, pinned.
-        requirements: what training needs of them.
+        package: installed without its own requirements, pinned.
+        requirements: what its training needs of them.
         module: what must import for the environment to work.
     """
 
@@ -137,8 +140,8 @@ class Peer(ABC):
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
             raise SystemExit(
-                f"{self.name}: could not {step}; it needs Python 3.11 or 3.12, a C++ compiler and a package index. Leave "
-                f"it out with `training.py speed --systems`, or mend this:\n{done.stderr[-ERROR_CHARACTERS:]}"
+                f"{self.name}: could not {step}; it needs Python 3.11, a C++ compiler and a package index. "
+                f"Leave it out with `training.py speed --systems`, or mend this:\n{done.stderr[-ERROR_CHARACTERS:]}"
             )
 
     def run(
@@ -177,7 +180,8 @@ class Peer(ABC):
             )
         if not (text / VOCABULARY).is_file():
             raise SystemExit(
-                f"{text}: no {VOCABULARY}; write it with `python benchmarks/peers.py segment --data FOLDER --text {text}`"
+                f"{text}: no {VOCABULARY}; write it with "
+                f"`python benchmarks/peers.py segment --data FOLDER --text {text}`"
             )
         folder.mkdir(parents=True, exist_ok=True)
         precision = precision or best_precision()
@@ -215,12 +219,10 @@ class Fairseq(Peer):
     ]
     module = "fairseq_cli.train"
 
-    def preprocess(self, text: Path, data: Path) -> list[str]:
-        vocabulary = (text / VOCABULARY).read_text(encoding="utf-8")
-        (text / "dict.txt").write_text(vocabulary.replace("\t", " "), encoding="utf-8")
+    def preprocessing(self, text: Path, data: Path, vocabulary: Path) -> list[str]:
         return [
             *("--source-lang", SOURCE, "--target-lang", TARGET, "--trainpref", str(text / "train")),
-            *("--validpref", str(text / "valid"), "--srcdict", str(text / "dict.txt"), "--joined-dictionary"),
+            *("--validpref", str(text / "valid"), "--srcdict", str(vocabulary), "--joined-dictionary"),
             *("--destdir", str(data), "--workers", "1"),
         ]
 
@@ -258,10 +260,11 @@ class Fairseq(Peer):
             record.batch(log["ntokens"], log["loss"])
             return loss, size, log
 
-        data = folder / "data"
-        if not (data / f"train.{SOURCE}-{TARGET}.{TARGET}.idx").is_file():
-            sys.argv = ["fairseq-preprocess", *self.preprocess(text, data)]
-            preprocess.cli_main()
+        data, vocabulary = folder / "data", folder / "vocabulary.txt"
+        # it wants a space where the others want a tab
+        vocabulary.write_text((text / VOCABULARY).read_text(encoding="utf-8").replace("\t", " "), encoding="utf-8")
+        sys.argv = ["fairseq-preprocess", *self.preprocessing(text, data, vocabulary)]
+        preprocess.cli_main()
         with_hook(FairseqTask, "train_step", counted)
         with_hook(train, "main", on_the_cpu)
         sys.argv = ["fairseq-train", *self.arguments(data, folder, updates, precision)]
@@ -380,6 +383,7 @@ class OpenNMT(Peer):
             "share_embeddings": True,
             "share_decoder_embeddings": True,
             "add_qkvbias": True,
+            "add_ffnbias": True,
             "dropout": [DROPOUT],
             "attention_dropout": [0.0],
             "param_init": 0.0,
@@ -494,7 +498,7 @@ def segment(data: str | Path, text: str | Path):
 
 
 def write_text(parts: dict, tokenizer, text: Path):
-    """Rows of `input_ids` and `labels` as lines of words, and the words of the whole vocabulary by frequency in `train`."""
+    """Write rows of `input_ids` and `labels` as lines of words, and all words by their frequency in `train`."""
     special = set(tokenizer.all_special_ids)
     counts = Counter()
     for name, rows in parts.items():
