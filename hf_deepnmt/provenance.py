@@ -6,6 +6,7 @@ import json
 import math
 import os
 import platform
+import re
 import subprocess
 import sys
 import tempfile
@@ -115,6 +116,9 @@ def portable_argument(argument: str) -> str:
     option, equals, value = argument.partition("=")
     if equals:
         return f"{option}={portable_argument(value)}"
+    if '"' in argument:
+        # a value in JSON, as recipes take them
+        return re.sub(r'"([^"]*)"', lambda quoted: f'"{portable_argument(quoted[1])}"', argument)
     is_windows_path = PureWindowsPath(argument).is_absolute()
     if not (is_windows_path or PurePosixPath(argument).is_absolute() or argument.startswith("~")):
         return argument

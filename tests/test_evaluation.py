@@ -413,6 +413,18 @@ def test_run_info_names_code_versions_and_hardware(monkeypatch):
     assert json.loads(json.dumps(info)) == info
 
 
+@pytest.mark.parametrize(
+    "argument, portable",
+    [
+        ('training.output_dir="/data/runs/a.1"', 'training.output_dir="a.1"'),
+        ('data.train=["/data/train.de", "train.en"]', 'data.train=["train.de", "train.en"]'),
+        ('restart_adam={"max_steps": 400}', 'restart_adam={"max_steps": 400}'),
+    ],
+)
+def test_commands_name_no_folders_in_json_values(argument, portable):
+    assert provenance.command_line(["train.py", argument]) == f"train.py {portable}"
+
+
 def test_commit_of_another_repository_is_not_taken(monkeypatch):
     answers = {"rev-parse --show-toplevel": "/another/tree"}
     monkeypatch.setattr(provenance, "git", lambda *arguments: answers.get(" ".join(arguments), "c0"))
