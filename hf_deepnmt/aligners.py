@@ -346,14 +346,15 @@ def write_links(
         The counts of each text. Files are whole or not there.
 
     Raises:
-        ValueError: an option has no such value, the aligner is not installed, or no pair of the first text has words
-            on both sides.
+        ValueError: an option has no such value, the aligner is not installed, an output ends in `.gz`, or no pair of the
+            first text has words on both sides.
         OSError: the aligner failed.
     """
     check_word_rule(words)
     check_aligner(aligner)
     # refuses an unknown method before the work
     symmetrise((), (), symmetrisation)
+    files = {name: _link_files(output, directions) for name, output in outputs.items()}
     counts = {}
     with tempfile.TemporaryDirectory() as folder:
         tool = None
@@ -365,7 +366,7 @@ def write_links(
                 tool = ALIGNERS[aligner](Path(folder), progress)
                 tool.train(text)
             rows = text.with_empty_rows(iter(tool.links(text) if len(text) else ()))
-            counts[name] = _write(rows, Path(outputs[name]), symmetrisation, directions)
+            counts[name] = _write(rows, files[name], symmetrisation)
     return counts
 
 
@@ -376,9 +377,7 @@ def refuse_overwriting(inputs: Iterable[str | Path], output: str | Path, directi
     Raises:
         ValueError: `output`, or with `directions` one of the files beside it, is among `inputs`; names it.
     """
-    written = {
-        Path(f"{output}{ending}").resolve() for ending in ("", ".forward", ".reverse")[: 3 if directions else 1]
-    }
+    written = [file.resolve() for file in _link_files(output, directions)]
     for path in inputs:
         if Path(path).resolve() in written:
             raise ValueError(f"{path} is read, and the links would overwrite it: give another output")
@@ -402,7 +401,8 @@ def convert_links(
         link_format: how the files are written.
 
     Raises:
-        ValueError: a file has more or fewer lines than the text, or a link is outside its pair; names file and row.
+        ValueError: a file has more or fewer lines than the text, or a link is outside its pair; names file and row. The
+            output is one of the files that are read, or ends in `.gz`.
     """
     if len(links) not in (1, 2):
         raise ValueError(f"{len(links)} files of links: give one, or the forward and the reverse direction")
@@ -418,15 +418,19 @@ def convert_links(
             yield (found[0], found[-1]) if all(word_spans(text, link_format.words) for text in pair) else None
 
     refuse_overwriting((source, target, *links), output)
-    return _write(rows(), Path(output), symmetrisation if len(links) == 2 else "union", directions=False)
+    return _write(rows(), _link_files(output, directions=False), symmetrisation if len(links) == 2 else "union")
 
 
-def _write(rows: Iterable[Directions | None], output: Path, symmetrisation: str, directions: bool) -> LinkCounts:
-    if output.suffix == ".gz":
+def _link_files(output: str | Path, directions: bool) -> list[Path]:
+    """The files of links: symmetrised and, with `directions`, forward and reverse."""
+    if Path(output).suffix == ".gz":
         raise ValueError(f"{output}: links are written as plain text; give a name without .gz")
-    counts, endings = LinkCounts(), ("", ".forward", ".reverse")[: 3 if directions else 1]
-    output.parent.mkdir(parents=True, exist_ok=True)
-    finals = [output.with_name(output.name + ending) for ending in endings]
+    return [Path(f"{output}{ending}") for ending in ("", ".forward", ".reverse")[: 3 if directions else 1]]
+
+
+def _write(rows: Iterable[Directions | None], finals: list[Path], symmetrisation: str) -> LinkCounts:
+    counts = LinkCounts()
+    finals[0].parent.mkdir(parents=True, exist_ok=True)
     parts = [path.with_name(f"{path.name}.part") for path in finals]
     files = [_open(part, "w") for part in parts]
     try:
@@ -446,4 +450,12 @@ def _write(rows: Iterable[Directions | None], output: Path, symmetrisation: str,
     return counts
 
 
-__all__ = ["ALIGNERS", "LinkCounts", "WordTable", "check_aligner", "convert_links", "write_links"]
+__all__ = [
+    "ALIGNERS",
+    "LinkCounts",
+    "WordTable",
+    "check_aligner",
+    "convert_links",
+    "refuse_overwriting",
+    "write_links",
+]

@@ -819,9 +819,7 @@ def test_positions_reach_the_model_and_not_generation(tmp_path):
 
 
 @pytest.mark.parametrize("output", ["a.de", "a.en", "links"])
-def test_links_are_not_written_over_what_they_are_made_from(tmp_path, output):
-    from hf_deepnmt.aligners import convert_links
-
+def test_links_are_not_written_over_what_they_are_made_from(fake, tmp_path, output):
     for name, text in (("a.de", "x y\n"), ("a.en", "u v\n"), ("links", "0-0 1-1\n")):
         (tmp_path / name).write_text(text)
     paths = [tmp_path / name for name in ("a.de", "a.en", "links")]
@@ -830,4 +828,11 @@ def test_links_are_not_written_over_what_they_are_made_from(tmp_path, output):
         convert_links(paths[0], paths[1], [paths[2]], tmp_path / output)
     with pytest.raises(ValueError, match=r"without \.gz"):
         convert_links(paths[0], paths[1], [paths[2]], tmp_path / "out.gz")
+    with pytest.raises(ValueError, match=r"without \.gz"):
+        # before any pair is read
+        write_links({"text": iter([None])}, {"text": tmp_path / "out.gz"}, aligner="fake")
     assert [path.read_text() for path in paths] == before
+    if output != "links":
+        result = run(*paths[:2], tmp_path / output, "--aligner", "fake")
+        assert result.exit_code and "overwrite" in result.output
+        assert [path.read_text() for path in paths] == before
