@@ -210,8 +210,8 @@ def train_tokenizer(
     library. The vocabulary has the size asked for, or a warning says how many pieces the text gave.
 
     Args:
-        source_texts, target_texts: sentences, or functions that return an iterable of them; read as a stream, by
-            `unigram` twice, for which an iterator is held in memory.
+        source_texts, target_texts: sentences, or functions that return an iterable of them; read as a stream,
+            twice, for which an iterator is held in memory.
         vocab_size, target_vocab_size: pieces in all, with special and byte pieces; the second for `joint=False`.
         normalizer: `identity` keeps text as it is; `nfkc` applies compatibility normalisation and cannot be undone.
         lowercase: lower-case all text, also at inference.

@@ -395,12 +395,12 @@ def test_initialisations_have_the_stated_spread():
     assert model("normal").model.encoder.layers[1].fc2.weight.std().item() == pytest.approx(0.02, rel=0.02)
 
 
-def test_every_architecture_says_that_its_attention_can_be_chosen(model_type):
+def test_every_architecture_says_that_its_attention_can_be_chosen(model_type, monkeypatch):
     # whether Transformers thinks so is kept from a parent class that was asked before
     head = ARCHITECTURES[model_type].head
     for parent in head.__mro__:
         if "_can_set_attn_implementation_cached_value" in vars(parent):
-            delattr(parent, "_can_set_attn_implementation_cached_value")
+            monkeypatch.delattr(parent, "_can_set_attn_implementation_cached_value")
     assert head._can_set_attn_implementation()
     model = tiny_model(model_type)
     model.set_attn_implementation("eager")

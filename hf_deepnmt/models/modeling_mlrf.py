@@ -79,6 +79,7 @@ class FeedForwardFusion(nn.Module):
         return self.fc2(torch.relu(self.fc1(states.flatten(2))))
 
 
+# A module named `...Attention` would have to offer the attention functions of Transformers for any to be chosen.
 class LayerWeighting(nn.Module):
     """Equations 5 to 7: attention of `n_hop` hops over the states of one position."""
 
