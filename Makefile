@@ -8,7 +8,7 @@ TORCH_INDEX ?= --extra-index-url https://download.pytorch.org/whl/cpu --retries 
 BIN = $(VENV)/bin
 STAMP = $(VENV)/.installed
 # one process with one thread per core is faster than one process with all threads
-PYTEST = OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n logical --maxprocesses 8
+PYTEST = OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n logical --maxprocesses 8 --dist loadgroup
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
 .PHONY: demo test test-slow check style notebooks clean

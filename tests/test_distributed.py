@@ -12,6 +12,8 @@ import pytest
 from hf_deepnmt.models import ARCHITECTURES
 
 
+# in one test process: two launches at a time could choose the same port, and each process would train it all anew
+pytestmark = pytest.mark.xdist_group("distributed")
 TESTS = Path(__file__).parent
 KINDS = ["whole", "whole, checkpointing", "sharded"]
 
